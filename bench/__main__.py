@@ -8,6 +8,7 @@
     python -m bench failover        what clients get while a provider fails
     python -m bench conform         the conformance suite against other gateways
     python -m bench effects         what is paid twice if a process dies in the middle of it, ours beside other frameworks
+    python -m bench walks           the calls of one request through the gateway
     python -m bench memory [TREE]   what attacks do to the memory of a gateway
     python -m bench ledger|postgres|runs|scale [PLACE]   larger stores; these only print
 
@@ -52,6 +53,7 @@ COMMANDS = {
     "postgres": "bench.stores.postgres",
     "runs": "bench.stores.runs",
     "scale": "bench.stores.scale",
+    "walks": "bench.gateway.walks",
 }
 """Commands of their own: `main(arguments)` returns the exit code."""
 GROUP_SECONDS = 1_200.0

@@ -39,7 +39,7 @@ share state
 access
 ledger
 observe
-runtime accounting
+runtime
 generate admin
 endpoints
 app

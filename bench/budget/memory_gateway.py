@@ -12,19 +12,23 @@ from typing import Any
 
 import msgspec
 
-from antiphon.http.client.connection import BodyReceiver
+from antiphon.http.body import BodyReceiver
 from antiphon.http.client.request import HttpRequest
 from antiphon.http.messages import ClientRequest
+from antiphon.http.server.application import answer
+from antiphon_gateway.access.accounts import ClientAccounts
 from antiphon_gateway.app import Gateway
 from antiphon_gateway.config.settings import Config, GatewaySettings, ModelSettings, ProviderSettings
 from antiphon_gateway.ledger.database import OperatorDatabase
 from antiphon_gateway.ledger.stored_keys import StoredKeys
 from antiphon_gateway.observe.metrics import Metrics
 from antiphon_gateway.observe.recent import RecentRequests
+from antiphon_gateway.observe.recorder import Recorder
+from antiphon_gateway.observe.request_log import RequestLog
 from antiphon_gateway.observe.tracing import tracer_from_environment
-from antiphon_gateway.runtime.context import Services
 from antiphon_gateway.runtime.loaded import LoadedConfig
 from antiphon_gateway.runtime.media import MediaFetcher
+from antiphon_gateway.runtime.services import Services
 from antiphon_gateway.state.background import BackgroundAnswers
 from antiphon_gateway.state.conversations import ConversationStore
 from antiphon_gateway.state.store import ResponseStore
@@ -137,6 +141,12 @@ def build_gateway() -> Gateway:
     )
     state = ResponseStore("", seconds=60, limit=100)
     database = OperatorDatabase(":memory:")
+    metrics, recent, spans = (
+        Metrics((model.name for model in config.models), version="bench"),
+        RecentRequests(),
+        tracer_from_environment(),
+    )
+    accounts = ClientAccounts()
     services = Services(
         transport=MemoryUpstream(),
         state=state,
@@ -144,9 +154,11 @@ def build_gateway() -> Gateway:
         background=BackgroundAnswers(UnfinishedAnswers(state.file, seconds=60)),
         upstream_answers=UpstreamAnswers(state.file, seconds=60, limit=100),
         media=MediaFetcher(),
-        metrics=Metrics((model.name for model in config.models), version="bench"),
-        recent=RecentRequests(),
-        spans=tracer_from_environment(),
+        accounts=accounts,
+        recorder=Recorder((metrics, recent, RequestLog(), spans), accounts),
+        metrics=metrics,
+        recent=recent,
+        spans=spans,
         database=database,
         stored_keys=StoredKeys(database),
     )
@@ -168,15 +180,15 @@ def send_requests(client: str, body: dict[str, Any], count: int) -> Callable[[],
 
     async def send() -> None:
         for _ in range(count):
-            answer = await gateway.handle(request)
-            if isinstance(answer.body, bytes):
-                got = answer.body
+            response = await answer(gateway, request)
+            if isinstance(response.body, bytes):
+                got = response.body
             else:
-                assert not isinstance(answer.body, AsyncIterator)
+                assert not isinstance(response.body, AsyncIterator)
                 client = MemoryClient()
-                answer.body.start(client)
+                response.body.start(client)
                 got = await client.done
-            assert answer.status == 200
+            assert response.status == 200
             assert expected in got, got[:300]
 
     return lambda: asyncio.run(send())

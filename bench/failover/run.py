@@ -1,9 +1,9 @@
 """`python -m bench failover [--short] [NAME ...]`: the failover scenarios through real gateways, as a table.
 
 Each row is a program of its own on this machine: `defaults` is ours as it comes, `budget` has the limits that the public bench
-gives everybody (two retries, 30 s of silence, one fallback), `options` has that budget and our options; `litellm` and `portkey`
-have the same budget, if `.venv-gateway-peers` has them. `--short` uses short times: to try the command, not to publish. A row
-takes three to five minutes otherwise.
+gives everybody (two retries, 30 s of silence, one fallback), `off` has that budget and neither a short wait for the first token
+nor another target that finishes a stream; `litellm` and `portkey` have the same budget, if `.venv-gateway-peers` has them.
+`--short` uses short times: to try the command, not to publish. A row takes three to five minutes otherwise.
 """
 
 from __future__ import annotations
@@ -129,15 +129,16 @@ def portkey_headers(url: str, seconds: float, model: str, fallback: str) -> Mapp
 def rows(times: Times) -> dict[str, Callable[[Path, FaultyProvider], Contestant]]:
     """Each contestant, by its name in the table."""
     is_short = times is SHORT
-    silence, first_token = silence_of(times), 3.0 if is_short else 10.0
+    silence = silence_of(times)
     # Short times need short circuits; with the times of the bench they keep their defaults.
-    quick = "circuit_seconds = 0.5\ncircuit_max_seconds = 2\n" if is_short else ""
+    circuits = "circuit_seconds = 0.5\ncircuit_max_seconds = 2\n"
+    quick = f"{circuits}first_token_seconds = 3\nstall_seconds = 2\n" if is_short else ""
+    off = f"{circuits if is_short else ''}first_token_seconds = 60\ncontinue_streams = false\n"
     budget = f"read_seconds = {silence:g}\nretries = 2"
-    options = f"{quick}first_token_seconds = {first_token:g}\ncontinue_streams = true\n"
     return {
         "defaults": lambda folder, provider: ours(folder, provider, "", quick),
         "budget": lambda folder, provider: ours(folder, provider, budget, quick),
-        "options": lambda folder, provider: ours(folder, provider, budget, options),
+        "off": lambda folder, provider: ours(folder, provider, budget, off),
         "litellm": lambda folder, provider: litellm(folder, provider, silence),
         "portkey": lambda _folder, _provider: portkey(),
     }

@@ -216,7 +216,7 @@ def test_a_message_that_takes_too_long_is_recorded_once(fault: Any) -> None:
 
 
 def test_a_message_that_a_defect_ends_is_recorded_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Generation, "_route", broken)
+    monkeypatch.setattr(Generation, "answer", broken)
     with observed() as watch:
         check(watch, "defect", lambda connection: connection.ask(MODEL, "Hello"), {500: 1})
         assert len([line for line in watch.lines() if line["level"] == "error"]) == 1

@@ -28,10 +28,10 @@ from antiphon.logs import configure_logs
 from antiphon_gateway import app
 from antiphon_gateway.access.client_keys import hash_key
 from antiphon_gateway.config.settings import ClientKeySettings, GatewaySettings, LedgerSettings
-from antiphon_gateway.endpoints.handlers import HANDLERS
-from antiphon_gateway.generate.generation import Generation
+from antiphon_gateway.endpoints.handlers import HANDLERS, REQUESTS
+from antiphon_gateway.endpoints.tokens import TokenCount
 from antiphon_gateway.routes import ROUTES, Route
-from antiphon_gateway.runtime.context import RequestContext
+from antiphon_gateway.runtime.metered import MeteredRequest
 from gateway.rig import FAST, Rig, rig
 from gateway.strict_upstream import cut, hang
 from support.waiting import until
@@ -220,17 +220,18 @@ def leaving(watch: Observed, *, is_whole: bool) -> Callable[[Sent], None]:
     return send
 
 
-async def never(context: RequestContext) -> Response:
+async def never(context: MeteredRequest) -> Response:
     await asyncio.sleep(600)
     raise AssertionError
 
 
-async def broken(context: RequestContext) -> Response:
+async def broken(context: MeteredRequest) -> Response:
     raise RuntimeError("a defect")
 
 
-def replace_handlers(monkeypatch: pytest.MonkeyPatch, handler: Callable[[RequestContext], Any]) -> None:
+def replace_handlers(monkeypatch: pytest.MonkeyPatch, handler: Callable[[MeteredRequest], Any]) -> None:
     monkeypatch.setattr(app, "HANDLERS", dict.fromkeys(HANDLERS, handler))
+    monkeypatch.setattr(TokenCount, "answer", handler)  # it may need no provider
 
 
 def hang_upstreams(watch: Observed, times: int) -> None:
@@ -312,14 +313,8 @@ def test_requests_whose_upstream_is_cut_are_recorded_once(bytes_sent: int) -> No
 
 def test_requests_that_a_defect_ends_are_recorded_once(monkeypatch: pytest.MonkeyPatch) -> None:
     replace_handlers(monkeypatch, broken)
-    for name in (
-        "handle_embeddings",
-        "handle_pass_through",
-        "handle_compact",
-        "create_in_background",
-    ):
-        monkeypatch.setattr(app, name, lambda *_: broken(None))  # type: ignore[arg-type]
-    monkeypatch.setattr(Generation, "_route", broken)
+    for kind in REQUESTS.values():
+        monkeypatch.setattr(kind, "answer", broken)
     with observed() as watch:
         sent = watch.check([route for route in HANDLED if route.endpoint.action != "connect"], asking(watch))
         assert {request.status for request in sent} == {500}

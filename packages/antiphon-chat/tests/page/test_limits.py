@@ -18,10 +18,10 @@ from antiphon.wire.output import ProviderError
 from antiphon_chat.page.mounted.metered_calls import ChatMeter
 from antiphon_gateway.access.accounts import ClientAccounts
 from antiphon_gateway.access.client_keys import ClientKey, hash_key
-from antiphon_gateway.accounting import RequestAccounting
 from antiphon_gateway.config.settings import ClientKeySettings, Config, ModelSettings, ProviderSettings
 from antiphon_gateway.observe.metrics import Metrics
 from antiphon_gateway.observe.recent import RecentRequests
+from antiphon_gateway.observe.recorder import Recorder
 from antiphon_gateway.runtime.loaded import LoadedConfig
 from antiphon_gateway.share.buckets import Buckets
 from page.rig import Browser, Gate, models, served
@@ -43,7 +43,8 @@ class Charges(ClientAccounts):
 
 def meter(keys: Sequence[ClientKeySettings], accounts: ClientAccounts) -> ChatMeter:
     """The meter of a gateway with these keys, and with a route for each model of the tests."""
-    accounting = RequestAccounting(accounts=accounts, metrics=Metrics(), recent=RecentRequests(), ledger=None)
+    metrics = Metrics()
+    recorder = Recorder((metrics, RecentRequests()), accounts)
     providers = [
         ProviderSettings(name=name, format="openai-chat", base_url="http://127.0.0.1:9/v1")
         for name in ("talker", "payer")
@@ -57,7 +58,7 @@ def meter(keys: Sequence[ClientKeySettings], accounts: ClientAccounts) -> ChatMe
         ),
     )
     loaded = LoadedConfig(config, HttpClient({}), environ={})
-    return ChatMeter(accounting, lambda: loaded)
+    return ChatMeter(accounts, recorder, metrics, lambda: loaded)
 
 
 def test_a_key_that_used_up_its_requests_waits(tmp_path: Path) -> None:

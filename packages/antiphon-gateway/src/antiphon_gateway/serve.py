@@ -34,10 +34,13 @@ from antiphon_gateway.ledger.ledger import UsageLedger
 from antiphon_gateway.ledger.stored_keys import StoredKeys
 from antiphon_gateway.observe.metrics import Metrics
 from antiphon_gateway.observe.recent import RecentRequests
+from antiphon_gateway.observe.recorder import Recorder
+from antiphon_gateway.observe.refusal_log import RefusalLog
+from antiphon_gateway.observe.request_log import RequestLog
 from antiphon_gateway.observe.tracing import tracer_from_environment
-from antiphon_gateway.runtime.context import Services
 from antiphon_gateway.runtime.loaded import LoadedConfig
 from antiphon_gateway.runtime.media import MediaFetcher
+from antiphon_gateway.runtime.services import Services
 from antiphon_gateway.share.state import SharedState, open_shared_store
 from antiphon_gateway.share.workers import WorkerFiles, WorkerHealth, publish_forever
 from antiphon_gateway.state.background import BackgroundAnswers
@@ -129,7 +132,7 @@ async def serve(
         Listener(
             recording or gateway,
             name,
-            lambda: gateway.loaded.limits,
+            loaded.limits,
             governor=services.governor,
             traffic=metrics.traffic,
         )
@@ -140,6 +143,8 @@ async def serve(
         if certificate is not None and changed.gateway.tls_cert:
             certificate.reload(changed.gateway.tls_cert, changed.gateway.tls_key)
         gateway.apply(changed)
+        for listener in listeners:
+            listener.limits = gateway.loaded.limits
 
     stop = stop or asyncio.Event()
     tasks: list[asyncio.Task[None]] = []
@@ -173,7 +178,8 @@ async def serve(
             await stop.wait()
             logger.info("shutting down; draining requests for up to %g s", DRAIN_SECONDS)
             closing = [listener.close(DRAIN_SECONDS) for listener in listeners]
-            await asyncio.gather(*closing, *([mounted.aclose(DRAIN_SECONDS)] if mounted is not None else []))
+            closing += [mounted.aclose(DRAIN_SECONDS)] if mounted is not None else []
+            await asyncio.gather(*closing, services.background.drain(DRAIN_SECONDS))
     finally:
         for task in tasks:
             task.cancel()
@@ -184,7 +190,7 @@ async def serve(
         services.spans.close()
         if services.ledger is not None:
             await PROCESS.run(services.ledger.close)
-        gateway.accounting.close()
+        services.recorder.close()
         gateway.refresh_gauges()  # with the rows that were written last
         metrics.close()
         await PROCESS.run(services.database.close)
@@ -218,12 +224,17 @@ def _open_services(
         workers=WorkerHealth(snapshots, lambda: loaded().credentials) if snapshots is not None else None,
     )
     governor = Governor(
-        lambda: loaded().limits.max_buffered_bytes,
+        settings.max_buffered_bytes,
         is_shared=lambda: loaded().keys.has_several,
         setting="gateway.max_buffered_bytes",
     )
     sizes = SizeLimit(settings.most_state_bytes, is_shared=lambda: loaded().keys.has_several)
     state = ResponseStore(settings.state, seconds=seconds, limit=limit, sizes=sizes)
+    recent, spans, refusals = RecentRequests(snapshots=snapshots), tracer_from_environment(), RefusalLog()
+    accounts = ClientAccounts(shared.buckets, shared.counters, refusals.add)
+    recorder = Recorder(
+        (metrics, recent, RequestLog(), spans), accounts, refusals=refusals, ledger=ledger, traffic=metrics.traffic
+    )
     return Services(
         transport=HttpClient(environ),
         state=state,
@@ -231,11 +242,12 @@ def _open_services(
         background=BackgroundAnswers(UnfinishedAnswers(state.file, seconds=seconds, sizes=sizes)),
         upstream_answers=UpstreamAnswers(state.file, seconds=seconds, limit=limit),
         media=MediaFetcher(),
-        accounts=ClientAccounts(shared.buckets, shared.counters),
+        accounts=accounts,
+        recorder=recorder,
         governor=governor,
         metrics=metrics,
-        recent=RecentRequests(snapshots=snapshots),
-        spans=tracer_from_environment(),
+        recent=recent,
+        spans=spans,
         database=database,
         stored_keys=StoredKeys(database),
         ledger=ledger,

@@ -153,7 +153,7 @@ if TYPE_CHECKING:  # what editors and type checkers see
     )
     from antiphon.providers import (
         CallReport as CallReport,
-        CredentialPool as CredentialPool,
+        KeyRing as KeyRing,
         FunctionModel as FunctionModel,
         HttpProviderClient as HttpProviderClient,
         ModelCallFailed as ModelCallFailed,
@@ -331,7 +331,7 @@ _EXPORTS = {
     "antiphon.prices": ("Cost", "PriceOverride", "PriceTable", "Spend", "cost_of", "spend_of"),
     "antiphon.providers": (
         "CallReport",
-        "CredentialPool",
+        "KeyRing",
         "FunctionModel",
         "HttpProviderClient",
         "ModelCallFailed",

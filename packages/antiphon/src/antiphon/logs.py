@@ -26,7 +26,7 @@ import msgspec
 
 from antiphon.errors import AntiphonError
 from antiphon.http.request_ids import current_request_id
-from antiphon.providers.credentials.secret import longest_first, mask
+from antiphon.providers.keys.secret import longest_first, mask
 
 LogFormat: TypeAlias = Literal["json", "console"]
 

@@ -11,8 +11,8 @@ import msgspec
 from antiphon.http.client.client import HttpClient
 from antiphon.http.client.request import HttpRequest, HttpResponse
 from antiphon.providers.call import ProviderCallOptions
-from antiphon.providers.credentials.pool import CredentialPool
 from antiphon.providers.http_provider import HttpProviderClient
+from antiphon.providers.keys.ring import KeyRing
 from antiphon.providers.retry import RetryPolicy
 from antiphon.wire.delta import ModelOutputDelta
 from providers.sample_answers import PRESET_OF, STREAMS, deltas_from
@@ -58,7 +58,7 @@ def client_of(server: ScriptedServer | str, format_name: str = "openai-chat", **
     return HttpProviderClient(
         PRESET_OF[format_name],
         base_url=url,
-        keys=CredentialPool(keys, clock=pace) if isinstance(keys, list) and keys else keys,
+        keys=KeyRing(keys, clock=pace) if isinstance(keys, list) and keys else keys,
         sleep=pace.sleep,
         clock=pace,
         fraction=lambda: 1.0,

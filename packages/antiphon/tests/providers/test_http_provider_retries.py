@@ -10,7 +10,7 @@ import pytest
 
 from antiphon.http.client.request import Timeouts
 from antiphon.providers.call import RetryScheduled
-from antiphon.providers.credentials.secret import Credential
+from antiphon.providers.keys.secret import Credential
 from antiphon.providers.retry import RetryPolicy
 from antiphon.wire.delta import PartDelta
 from providers.http_client import CHAT, ERROR_429, KEY, OTHER, Canned, Pace, ask, asked, client_of

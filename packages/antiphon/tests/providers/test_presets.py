@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from antiphon.errors import ProviderSetupError, UnknownProvider
-from antiphon.providers.credentials.secret import Credential
 from antiphon.providers.http_provider import HttpProviderClient, provider
+from antiphon.providers.keys.secret import Credential
 from antiphon.providers.presets import PRESETS, Preset, get_preset, normalize_base_url
 from antiphon.wire import formats
 from antiphon.wire.openai_chat.dialects import DIALECTS

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.providers.credentials.pool import CredentialPool
 from antiphon.providers.engine.retry_after import LONGEST, retry_after
+from antiphon.providers.keys.ring import KeyRing
 from antiphon.providers.retry import (
     RETRY_RULES,
     GiveUp,
@@ -181,9 +181,9 @@ TARGET = Target("mine", "m")
 def settings(
     clock: Clock, keys: int, *, total: float | None = None, retries: int = 2, rotations: int = 8
 ) -> RetrySettings:
-    pool = CredentialPool(KEYS[:keys], clock=clock) if keys else None
+    pool = KeyRing(KEYS[:keys], clock=clock) if keys else None
     policy = RetryPolicy(retries=retries, rotations=rotations)
-    return RetrySettings(policy=policy, pool=pool, total=total, clock=clock, fraction=lambda: 1.0)
+    return RetrySettings(policy=policy, keys=pool, total=total, clock=clock, fraction=lambda: 1.0)
 
 
 def fail(this: RetrySettings, clock: Clock, error: ProviderError, plan: RetryPlan | None = None) -> list[float]:

@@ -241,7 +241,7 @@ def test_every_step_is_the_one_of_the_model(cases: list[TargetCase], failures: l
             longest_wait=LONGEST_WAIT,
         )
         pool: Any = pools[number] if case.has_keys else None
-        return RetrySettings(policy=policy, pool=pool, total=case.total, clock=lambda: now[0], fraction=lambda: 1.0)
+        return RetrySettings(policy=policy, keys=pool, total=case.total, clock=lambda: now[0], fraction=lambda: 1.0)
 
     def passes(seconds: float) -> None:
         now[0] += seconds
@@ -344,18 +344,16 @@ def lines_with(pattern: str) -> list[str]:
 
 
 def test_only_the_plan_takes_keys_and_chooses_targets() -> None:
-    assert set(lines_with(r"pool\.acquire\(")) == {"providers/retry.py"}
+    assert set(lines_with(r"keys\.acquire\(")) == {"providers/retry.py", "providers/engine/provider_call.py"}
     assert set(lines_with(r"fallback_targets\(")) == {"providers/retry.py"}
-    assert set(lines_with(r"RetryPlan\(")) == {"providers/engine/model_call.py"}
+    assert set(lines_with(r"RetryPlan\(")) == {"providers/engine/provider_call.py"}
 
 
 def test_a_silent_target_is_not_asked_again_while_another_one_is_left() -> None:
     silent = ProviderError("no output", "timeout", code="first_token_timeout")
     plan = RetryPlan([Target("mine", "m"), Target("yours", "m")])
-    settings = RetrySettings(policy=RetryPolicy(retries=2), first_token=5.0, fraction=lambda: 1.0)
+    settings = RetrySettings(policy=RetryPolicy(retries=2), fraction=lambda: 1.0)
     plan.begin(settings)
-    assert plan.first_token_limit(60.0) == 5.0
     assert plan.after(silent) == NextTarget(Target("yours", "m"))
     plan.begin(settings)
-    assert plan.first_token_limit(60.0) is None  # the last target is waited for
     assert plan.after(silent) == Wait(0.5, silent)

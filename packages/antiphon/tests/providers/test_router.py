@@ -17,11 +17,11 @@ from antiphon.history import ContextEntry, Origin
 from antiphon.parts import Text, Thinking, TokenUsage
 from antiphon.providers.call import ProviderCallOptions
 from antiphon.providers.client import ProviderClient
-from antiphon.providers.credentials.pool import CredentialPool
-from antiphon.providers.credentials.secret import Credential
 from antiphon.providers.default_model import default_model
-from antiphon.providers.engine.target_health import CircuitPolicy
 from antiphon.providers.http_provider import HttpProviderClient
+from antiphon.providers.keys.ring import KeyRing
+from antiphon.providers.keys.secret import Credential
+from antiphon.providers.keys.target_health import CircuitPolicy
 from antiphon.providers.retry import RETRY_RULES
 from antiphon.providers.router import ProviderRouter, build_client
 from antiphon.providers.routes import Route, Target
@@ -429,7 +429,7 @@ def test_a_dead_target_is_skipped_until_it_is_probed() -> None:
 def test_a_skipped_target_is_asked_if_the_others_have_no_usable_key() -> None:
     """An open circuit does not turn a call into a failure without any attempt."""
     mine = ScriptedModel(*[ProviderError("down", "server")] * 2, *["Back again."] * 3, name="mine")
-    pool = CredentialPool([Credential(secret="sk-disabled", name="only")])
+    pool = KeyRing([Credential(secret="sk-disabled", name="only")])
     pool.disable("only")
     yours = HttpProviderClient("openai", name="yours", base_url="http://127.0.0.1:9/v1", keys=pool)
     both = ProviderRouter(

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
@@ -21,7 +22,8 @@ from antiphon.errors import AntiphonError
 from antiphon.history import AgentHistory, HistoryStore
 from antiphon.http.messages import ClientRequest, Response
 from antiphon.http.origin import OriginRules
-from antiphon.http.server.application import Application, Refusal
+from antiphon.http.server.application import Admitted, Application, Refusal
+from antiphon.http.server.application import Handler as RequestHandler
 from antiphon.page.files import SECURITY_HEADERS, PageFiles
 from antiphon.prices.table import PriceTable
 from antiphon.providers.client import ProviderClient
@@ -171,20 +173,18 @@ class ChatApp(Application):
             }.items()
         ]
 
-    def admit(self, request: ClientRequest) -> ClientKey | Response:
+    def admit(self, request: ClientRequest) -> RequestHandler | Response:
         """Whose request it is, decided without its body."""
-        return admit(self._admission, request)
+        key = admit(self._admission, request)
+        return key if isinstance(key, Response) else Admitted(partial(self.answer, request, key), key.name)
 
     def refuse(self, request: ClientRequest, refusal: Refusal) -> Response:
         """The response to a request that the listener refuses."""
         code = _CODES.get(refusal.status, "invalid")
         return _protected(request, error_response(ApiError(refusal.message, refusal.status, code, **refusal.headers)))
 
-    async def handle(self, request: ClientRequest, admission: ClientKey | None = None) -> Response:
-        """Answer a request."""
-        key = admission or self.admit(request)
-        if isinstance(key, Response):
-            return key
+    async def answer(self, request: ClientRequest, key: ClientKey) -> Response:
+        """Answer a request of a client."""
         try:
             is_api = request.path.startswith(API)
             answer = await self._call_api(request, key) if is_api else self._serve_page(request)

@@ -123,7 +123,7 @@ async def serve_app(
 ) -> None:
     """Serve an app until a signal, or `stop`, and close it. `on_ready` gets the address of the page."""
     stop = stop or asyncio.Event()
-    listener = Listener(app, "chat", lambda: limits)
+    listener = Listener(app, "chat", limits)
     sock = bind_socket(host, port)
     try:
         await listener.open(sock)

@@ -20,12 +20,12 @@ from msgspec import Struct, structs
 
 from antiphon.errors import TapeError
 from antiphon.http.messages import ClientRequest, Response, ResponseStream
-from antiphon.http.server.application import Refusal
+from antiphon.http.server.application import Handler, Refusal
 from antiphon.http.server.websocket import SocketSession, WebSocket
 from antiphon.wire.output import ProviderError
 from antiphon_devtools.cassettes.differences import describe_miss
 from antiphon_devtools.cassettes.matching import ComparedRequest, MatchRules, RequestMatcher, read_request
-from antiphon_devtools.cassettes.recorder import MAX_BODY_BYTES, is_recorded
+from antiphon_devtools.cassettes.recorder import MAX_BODY_BYTES, WrappedHandler, is_recorded
 from antiphon_devtools.cassettes.redaction import Redactor
 from antiphon_devtools.cassettes.tape import RecordedAnswer, RecordedRequest, Tape
 from antiphon_gateway.app import Gateway
@@ -37,6 +37,7 @@ from antiphon_gateway.config.file import (
 from antiphon_gateway.config.settings import Config, LedgerSettings
 from antiphon_gateway.errors import error_response
 from antiphon_gateway.routes import Endpoint
+from antiphon_gateway.runtime.metered import MeteredRequest
 
 logger = logging.getLogger("antiphon.gateway")
 
@@ -87,20 +88,21 @@ class TapePlayer:
             number for digest, numbers in self._numbers.items() for number in numbers[self._played.get(digest, 0) :]
         )
 
-    def admit(self, request: ClientRequest) -> Any:
+    def admit(self, request: ClientRequest) -> Handler | Response:
         """Decide on a request without its body, as the gateway does."""
-        return self._gateway.admit(request)
+        handler = self._gateway.admit(request)
+        if isinstance(handler, Response) or not isinstance(handler, MeteredRequest):
+            return handler
+        if handler.endpoint.action == "ready":
+            return WrappedHandler(handler, self._ready)
+        return WrappedHandler(handler, lambda: self._answer(handler)) if is_recorded(handler) else handler
 
-    async def handle(self, request: ClientRequest, admission: Any = None) -> Response:
+    async def _ready(self) -> Response:
+        return Response.json({"status": "ok", "exchanges": self.count})
+
+    async def _answer(self, handler: MeteredRequest) -> Response:
         """Answer a request from the tape."""
-        admission = admission or self._gateway.admit(request)
-        if isinstance(admission, Response):
-            return admission
-        endpoint: Endpoint | None = admission.endpoint
-        if endpoint is not None and endpoint.action == "ready":
-            return Response.json({"status": "ok", "exchanges": self.count})
-        if endpoint is None or not is_recorded(endpoint):
-            return await self._gateway.handle(request, admission)
+        request = handler.request
         body = request.body if request.stream is None else await _read(request)
         sent, _ = read_request(
             self._redactor,
@@ -110,11 +112,15 @@ class TapePlayer:
             headers=request.headers,
             body=body,
         )
-        return await self._play(request, endpoint, self._matcher.compared(sent))
+        return await self._play(request, handler.endpoint, self._matcher.compared(sent))
 
     def refuse(self, request: ClientRequest, refusal: Refusal) -> Response:
         """The response to a request that a listener refuses."""
         return self._gateway.refuse(request, refusal)
+
+    def refused(self, request: ClientRequest, response: Response) -> None:
+        """A request that has no handler was refused."""
+        self._gateway.refused(request, response)
 
     def page_headers(self, request: ClientRequest) -> Mapping[str, str]:
         """The CORS headers for a page of another origin."""
@@ -122,7 +128,7 @@ class TapePlayer:
 
     def open_socket(self, request: ClientRequest, socket: WebSocket) -> SocketSession:
         """The session of a WebSocket; its requests are answered from the tape like those over HTTP."""
-        return self._gateway.open_socket(request, socket, self)
+        return self._gateway.open_socket(request, socket, self.admit)
 
     def close(self) -> None:
         """Close the tape."""

@@ -10,21 +10,21 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing
 from typing import Any
 
 from antiphon.errors import TapeError
-from antiphon.http.body_stream import BodyStream
+from antiphon.http.body import PausedBody
 from antiphon.http.messages import ClientRequest, Response, ResponseStream, StreamSource
-from antiphon.http.server.application import Refusal
+from antiphon.http.server.application import Handler, Refusal
 from antiphon.http.server.websocket import SocketSession, WebSocket
 from antiphon_devtools.cassettes.matching import read_request
 from antiphon_devtools.cassettes.redaction import Redactor
 from antiphon_devtools.cassettes.tape import Exchange, RecordedAnswer, Tape
 from antiphon_gateway.access.operators import OPERATOR_ACTIONS
 from antiphon_gateway.app import Gateway
-from antiphon_gateway.routes import Endpoint
+from antiphon_gateway.runtime.metered import MeteredRequest
 
 logger = logging.getLogger("antiphon.gateway")
 
@@ -38,9 +38,28 @@ _OWN_HEADERS = frozenset(
 """Headers that every answer gets again when it is played."""
 
 
-def is_recorded(endpoint: Endpoint | None) -> bool:
-    """Whether requests to an endpoint are recorded and played; None is the chat."""
-    return endpoint is not None and endpoint.action not in _NOT_RECORDED
+def is_recorded(handler: Handler) -> bool:
+    """Whether a request is recorded and played: one of the gateway that is not about itself, and not of the chat."""
+    return isinstance(handler, MeteredRequest) and handler.endpoint.action not in _NOT_RECORDED
+
+
+class WrappedHandler:
+    """A handler of the gateway whose requests are answered by another function."""
+
+    is_logged = True
+
+    def __init__(self, handler: Handler, answer: Callable[[], Awaitable[Response]]) -> None:
+        self._answer = answer
+        self._handler = handler
+        self.owner, self.max_body, self.takes = handler.owner, handler.max_body, handler.takes
+
+    async def run(self) -> Response:
+        """Answer by the other function."""
+        return await self._answer()
+
+    def end(self, status: int = 0, error: Any = None) -> None:
+        """The request is over."""
+        self._handler.end(status, error)
 
 
 class TapeRecorder:
@@ -51,18 +70,18 @@ class TapeRecorder:
         self._tape = tape
         self._redactor = Redactor(tape.redact_also(names))
 
-    def admit(self, request: ClientRequest) -> Any:
+    def admit(self, request: ClientRequest) -> Handler | Response:
         """Decide on a request without its body, as the gateway does."""
-        return self._gateway.admit(request)
+        handler = self._gateway.admit(request)
+        if isinstance(handler, Response) or not is_recorded(handler):
+            return handler
+        return WrappedHandler(handler, lambda: self._answer(request, handler))
 
-    async def handle(self, request: ClientRequest, admission: Any = None) -> Response:
+    async def _answer(self, request: ClientRequest, handler: Handler) -> Response:
         """Answer a request, and record it."""
-        admission = admission or self._gateway.admit(request)
-        if isinstance(admission, Response) or not is_recorded(admission.endpoint):
-            return await self._gateway.handle(request, admission)
         recording = _Recording(self._tape, self._redactor.knowing(*self._gateway.loaded.secrets), request)
         try:
-            response = await self._gateway.handle(request, admission)
+            response = await handler.run()
         except BaseException:
             recording.finish(is_cut=True)  # records something only if the head was sent early
             raise
@@ -72,13 +91,17 @@ class TapeRecorder:
         """The response to a request that a listener refuses."""
         return self._gateway.refuse(request, refusal)
 
+    def refused(self, request: ClientRequest, response: Response) -> None:
+        """A request that has no handler was refused."""
+        self._gateway.refused(request, response)
+
     def page_headers(self, request: ClientRequest) -> Mapping[str, str]:
         """The CORS headers for a page of another origin."""
         return self._gateway.page_headers(request)
 
     def open_socket(self, request: ClientRequest, socket: WebSocket) -> SocketSession:
         """The session of a WebSocket; its requests are recorded like those over HTTP."""
-        return self._gateway.open_socket(request, socket, self)
+        return self._gateway.open_socket(request, socket, self.admit)
 
     def close(self) -> None:
         """Close the tape."""
@@ -239,10 +262,10 @@ class _RecordedSource:
         self._recording.finish(is_cut=True)
 
 
-class CollectedBody(BodyStream):
+class CollectedBody(PausedBody):
     """The body of a request that is passed on while it arrives, collected in `pieces` up to a limit."""
 
-    def __init__(self, source: BodyStream, pieces: list[bytes]) -> None:
+    def __init__(self, source: PausedBody, pieces: list[bytes]) -> None:
         super().__init__(source.length)
         self._source = source
         self._collected = pieces

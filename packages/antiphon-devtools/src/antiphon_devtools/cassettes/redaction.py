@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from antiphon.providers.credentials.secret import longest_first, looks_secret
+from antiphon.providers.keys.secret import longest_first, looks_secret
 
 REMOVED = "[removed]"
 _REMOVED = REMOVED.encode()

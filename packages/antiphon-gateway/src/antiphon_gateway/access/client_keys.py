@@ -19,7 +19,7 @@ from typing import Any, Protocol
 from msgspec import structs
 
 from antiphon.http.origin import is_loopback
-from antiphon.providers.credentials.secret import unique_name
+from antiphon.providers.keys.secret import unique_name
 from antiphon_gateway.config.key_hash import HASH_PREFIX, digest_of, key_digest
 from antiphon_gateway.config.settings import Config, KeyRules
 from antiphon_gateway.utc_time import utc_text

@@ -15,7 +15,7 @@ from antiphon.errors import CredentialError, StoreError, WireError
 from antiphon.http.messages import Response
 from antiphon_gateway.ledger.audit import Change, record_change
 from antiphon_gateway.observe.status import credential_row
-from antiphon_gateway.runtime.context import RequestContext
+from antiphon_gateway.runtime.metered import MeteredRequest
 from antiphon_gateway.runtime.request_fields import read_body_as
 
 logger = logging.getLogger("antiphon.gateway")
@@ -27,12 +27,12 @@ class _Switch(Struct, frozen=True, forbid_unknown_fields=True):
     enabled: bool
 
 
-async def handle_list_credentials(context: RequestContext) -> Response:
+async def handle_list_credentials(context: MeteredRequest) -> Response:
     """Every key with its state, also for the models it is not healthy for, and its last error."""
     return Response.json({"credentials": _rows(context)})
 
 
-async def handle_switch_credential(context: RequestContext) -> Response:
+async def handle_switch_credential(context: MeteredRequest) -> Response:
     """Switch one key off or on. Raises `WireError`."""
     advice = 'send {"provider": "…", "credential": "env:NAME", "enabled": false}'
     wanted = read_body_as(context.request.body, _Switch, advice=advice)
@@ -40,17 +40,17 @@ async def handle_switch_credential(context: RequestContext) -> Response:
     return Response.json({"credentials": _rows(context)})
 
 
-async def switch_credential(context: RequestContext, provider_name: str, credential: str, *, enabled: bool) -> None:
+async def switch_credential(context: MeteredRequest, provider_name: str, credential: str, *, enabled: bool) -> None:
     """Switch one key off or on, with a row in the audit log. Raises `WireError`."""
     provider = context.loaded.providers.get(provider_name)
-    if provider is None or provider.pool is None:
+    if provider is None or provider.keys is None:
         known = ", ".join(context.loaded.credentials) or "none"
         raise WireError(f"unknown provider {provider_name[:200]!r}; providers with keys: {known}")
     try:
         if enabled:
-            provider.pool.enable(credential)
+            provider.keys.enable(credential)
         else:
-            provider.pool.disable(credential)
+            provider.keys.disable(credential)
     except CredentialError as error:
         raise WireError(str(error)) from error
     state = "enabled" if enabled else "disabled"
@@ -58,7 +58,7 @@ async def switch_credential(context: RequestContext, provider_name: str, credent
     logger.warning("key %s of %s %s by %s", credential, provider_name, state, context.key.name or "a client")
 
 
-async def _audit(context: RequestContext, target: str, *, enabled: bool) -> None:
+async def _audit(context: MeteredRequest, target: str, *, enabled: bool) -> None:
     """Write the change to the audit log. Switching a leaked key off must work without the database, so that is only logged."""
     action = "enable credential" if enabled else "disable credential"
     change = Change.of(context.request, context.key, action, target)
@@ -68,7 +68,7 @@ async def _audit(context: RequestContext, target: str, *, enabled: bool) -> None
         logger.warning("not in the audit log: %s of %s: %s", action, target, error)
 
 
-def _rows(context: RequestContext) -> list[dict[str, object]]:
+def _rows(context: MeteredRequest) -> list[dict[str, object]]:
     now = datetime.now(UTC)
     rows = [
         credential_row(provider, status, now)

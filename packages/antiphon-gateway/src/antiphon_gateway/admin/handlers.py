@@ -35,7 +35,7 @@ from antiphon_gateway.ledger.stored_keys import (
     deleted,
     rotated,
 )
-from antiphon_gateway.runtime.context import RequestContext
+from antiphon_gateway.runtime.metered import MeteredRequest
 from antiphon_gateway.runtime.request_fields import query_number, read_body_as
 from antiphon_gateway.utc_time import time_at, utc_text
 
@@ -50,7 +50,7 @@ class _Rotation(Struct, frozen=True, forbid_unknown_fields=True):
     grace_seconds: Annotated[float, Meta(ge=0, le=_LONGEST_GRACE)] = 0.0
 
 
-async def handle_create_key(context: RequestContext) -> Response:
+async def handle_create_key(context: MeteredRequest) -> Response:
     """Create a client key; the only response that contains it. Raises `WireError`."""
     given = _read_fields(context.request.body or b"{}")
     name = _read_name(given.pop("name", None))
@@ -74,7 +74,7 @@ async def handle_create_key(context: RequestContext) -> Response:
     return Response.json({**_key_json(key), "key": secret}, 201)
 
 
-async def handle_list_keys(context: RequestContext) -> Response:
+async def handle_list_keys(context: MeteredRequest) -> Response:
     """A page of all keys by name, those of the configuration too. Raises `WireError`."""
     query = context.request.query
     limit = query_number(query, "limit", _DEFAULT_PAGE, most=_LARGEST_PAGE)
@@ -91,7 +91,7 @@ async def handle_list_keys(context: RequestContext) -> Response:
     )
 
 
-async def handle_get_key(context: RequestContext) -> Response:
+async def handle_get_key(context: MeteredRequest) -> Response:
     """One key, with what it used today and this month."""
     stored = await _refreshed_keys(context)
     try:
@@ -105,7 +105,7 @@ async def handle_get_key(context: RequestContext) -> Response:
     return Response.json({**row, "usage": await usage_of(context, client)})
 
 
-async def handle_change_key(context: RequestContext) -> Response:
+async def handle_change_key(context: MeteredRequest) -> Response:
     """Change models, limits, expiry or state of a key; null removes a limit. Raises `WireError`."""
     wanted = _read_fields(context.request.body)
     is_disabled = wanted.pop("disabled", None)
@@ -114,17 +114,17 @@ async def handle_change_key(context: RequestContext) -> Response:
     return await _change_rules(context, "change key", wanted, is_disabled=is_disabled)
 
 
-async def handle_disable_key(context: RequestContext) -> Response:
+async def handle_disable_key(context: MeteredRequest) -> Response:
     """Stop accepting a key."""
     return await _change_rules(context, "disable key", {}, is_disabled=True)
 
 
-async def handle_enable_key(context: RequestContext) -> Response:
+async def handle_enable_key(context: MeteredRequest) -> Response:
     """Accept a key again."""
     return await _change_rules(context, "enable key", {}, is_disabled=False)
 
 
-async def handle_rotate_key(context: RequestContext) -> Response:
+async def handle_rotate_key(context: MeteredRequest) -> Response:
     """Replace a key by a new one; the old one is accepted for `grace_seconds` more. Raises `WireError`."""
     advice = f"grace_seconds is a number from 0 to {_LONGEST_GRACE}"
     grace = read_body_as(context.request.body or b"{}", _Rotation, advice=advice).grace_seconds
@@ -133,13 +133,13 @@ async def handle_rotate_key(context: RequestContext) -> Response:
     return key if isinstance(key, Response) else Response.json({**_key_json(key), "key": secret})
 
 
-async def handle_delete_key(context: RequestContext) -> Response:
+async def handle_delete_key(context: MeteredRequest) -> Response:
     """Delete a key. Its usage stays in the ledger."""
     key = await _edit_key(context, "delete key", deleted)
     return key if isinstance(key, Response) else Response.json({"id": key.id, "name": key.name, "deleted": True})
 
 
-async def handle_audit(context: RequestContext) -> Response:
+async def handle_audit(context: MeteredRequest) -> Response:
     """The newest changes. Raises `WireError`."""
     query = context.request.query
     limit = query_number(query, "limit", _DEFAULT_PAGE, most=_LARGEST_PAGE)
@@ -149,7 +149,7 @@ async def handle_audit(context: RequestContext) -> Response:
     return Response.json({"changes": rows, "before": rows[-1].id if len(rows) == limit else None})
 
 
-async def handle_spend(context: RequestContext) -> Response:
+async def handle_spend(context: MeteredRequest) -> Response:
     """What was spent, by any of key, model, provider and day. Raises `WireError`."""
     query = context.request.query
     asked = tuple(filter(None, query.get("by", "").split(",")))
@@ -167,12 +167,12 @@ async def handle_spend(context: RequestContext) -> Response:
     )
 
 
-async def handle_usage(context: RequestContext) -> Response:
+async def handle_usage(context: MeteredRequest) -> Response:
     """What the client of the presented key used itself."""
     return Response.json({"name": context.key.name, **await usage_of(context, context.key)})
 
 
-async def usage_of(context: RequestContext, client: ClientKey) -> dict[str, Any]:
+async def usage_of(context: MeteredRequest, client: ClientKey) -> dict[str, Any]:
     """What a client used today and this month, and of its limits."""
     now = datetime.now(UTC)
     today = now.replace(hour=0, minute=0, second=0, microsecond=0)
@@ -217,7 +217,7 @@ def _sums(rows: list[SpendRow]) -> dict[str, Any]:
 
 
 async def _change_rules(
-    context: RequestContext, action: str, wanted: Mapping[str, Any], *, is_disabled: bool | None = None
+    context: MeteredRequest, action: str, wanted: Mapping[str, Any], *, is_disabled: bool | None = None
 ) -> Response:
     changed = _read_rules(wanted)
 
@@ -230,7 +230,7 @@ async def _change_rules(
     return key if isinstance(key, Response) else Response.json(_key_json(key))
 
 
-async def _edit_key(context: RequestContext, action: str, edit: Any, **details: Any) -> StoredKey | Response:
+async def _edit_key(context: MeteredRequest, action: str, edit: Any, **details: Any) -> StoredKey | Response:
     """The stored key of the path after a change, or the refusal."""
     stored = await _refreshed_keys(context)
     try:
@@ -245,7 +245,7 @@ async def _edit_key(context: RequestContext, action: str, edit: Any, **details: 
         return _key_not_found(context)
 
 
-async def _refreshed_keys(context: RequestContext) -> StoredKeys:
+async def _refreshed_keys(context: MeteredRequest) -> StoredKeys:
     """The stored keys as they are in the database now."""
     stored = context.services.stored_keys
     await stored.refresh()
@@ -328,6 +328,6 @@ def _conflict(message: str, code: str) -> Response:
     return error_response("", ProviderError(message, "conflict", code=code))
 
 
-def _key_not_found(context: RequestContext) -> Response:
+def _key_not_found(context: MeteredRequest) -> Response:
     message = f"no key {context.endpoint.resource[:200]!r}; see GET /admin/keys"
     return error_response("", ProviderError(message, "not_found", code="key_not_found"))

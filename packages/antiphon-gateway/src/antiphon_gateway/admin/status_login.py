@@ -16,7 +16,7 @@ from antiphon_gateway.access.login_attempts import LoginAttempts
 from antiphon_gateway.access.operators import presented_key
 from antiphon_gateway.errors import error_response
 from antiphon_gateway.observe.page import STATUS_PAGE
-from antiphon_gateway.runtime.context import RequestContext
+from antiphon_gateway.runtime.metered import MeteredRequest
 
 logger = logging.getLogger("antiphon.gateway")
 
@@ -27,19 +27,19 @@ attempts = LoginAttempts()
 """The wrong keys of this process."""
 
 
-async def handle_status_page(context: RequestContext) -> Response:
+async def handle_status_page(context: MeteredRequest) -> Response:
     """A file of the status page."""
     found = STATUS_PAGE.answer(context.request, context.endpoint.resource)
     return found or error_response("", ProviderError("the status page has no such file", "not_found"))
 
 
-async def handle_login_needed(context: RequestContext) -> Response:
+async def handle_login_needed(context: MeteredRequest) -> Response:
     """Whether the page has to ask for a key."""
     is_open = context.loaded.keys.allows_anonymous
     return Response.json({"needs_key": not is_open}, 200, {"cache-control": "no-store"})
 
 
-async def handle_login(context: RequestContext) -> Response:
+async def handle_login(context: MeteredRequest) -> Response:
     """Check the key in the `Authorization` header."""
     request, loaded = context.request, context.loaded
     if site_problem(request.headers, loaded.origin_rules):

@@ -32,12 +32,12 @@ from antiphon.errors import AntiphonError, StoreError
 from antiphon.history.location import data_folder, data_folder_for, is_postgres_url, open_store, store_location
 from antiphon.http.client.request import HttpRequest, Timeouts, Transport
 from antiphon.private_files import exposure
-from antiphon.providers.credentials.secret import Credential, mask
 from antiphon.providers.engine.model_list import KeyVerdict, try_key
-from antiphon.providers.engine.provider import Provider
+from antiphon.providers.keys.secret import Credential, mask
 from antiphon.providers.presets import normalize_base_url
 from antiphon_gateway.cli.serve import add_config, configured_by
-from antiphon_gateway.config.settings import Config, ConfigError, GatewaySettings, ProviderSettings
+from antiphon_gateway.config.problems import ConfigError
+from antiphon_gateway.config.settings import Config, GatewaySettings, ProviderSettings
 from antiphon_gateway.ledger.database import ledger_address, open_operator_database
 from antiphon_gateway.runtime.loaded import LoadedConfig
 from antiphon_gateway.share.state import open_shared_store
@@ -238,7 +238,6 @@ async def _try_keys(config: Config) -> list[CheckResult]:
         only = structs.replace(only, gateway=structs.replace(config.gateway, client_keys=()))
         try:
             provider = LoadedConfig(only, transport).providers[settings.name]
-            assert isinstance(provider, Provider), "it is not the offline one"
             async with limit:
                 trial = await try_key(provider, source)
         except AntiphonError as error:

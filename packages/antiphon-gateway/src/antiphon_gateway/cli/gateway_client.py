@@ -13,7 +13,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from antiphon.errors import AntiphonError, CredentialError
-from antiphon.providers.credentials.secret import Credential
+from antiphon.providers.keys.secret import Credential
 from antiphon_gateway.config.file import ADMIN_KEY_VARIABLE
 
 _URL = "http://127.0.0.1:8000"

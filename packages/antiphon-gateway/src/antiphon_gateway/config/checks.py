@@ -19,7 +19,7 @@ from antiphon.model_name import ModelName
 from antiphon.prices.model_prices import KINDS
 from antiphon.providers.cloud.settings import describe_missing
 from antiphon.providers.cloud.signers import check_reference
-from antiphon.providers.credentials.secret import Credential, is_token_source, looks_secret
+from antiphon.providers.keys.secret import Credential, is_token_source, looks_secret
 from antiphon.providers.presets import PRESETS, Preset, normalize_base_url
 from antiphon.providers.routes import check_model_name
 from antiphon.tools.embedded import parse_setting

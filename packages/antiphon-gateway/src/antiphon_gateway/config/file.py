@@ -24,15 +24,14 @@ from antiphon.providers.cloud.settings import find_settings
 from antiphon.providers.default_model import MODEL_VARIABLE, default_model
 from antiphon.providers.presets import PRESETS, Preset, first_set_variable
 from antiphon_gateway.config.checks import check_config, format_path
+from antiphon_gateway.config.problems import ConfigError, ConfigProblem
 from antiphon_gateway.config.schema import Problem, check_types
 from antiphon_gateway.config.settings import (
     NO_OVERRIDES,
     OFFLINE,
     ClientKeySettings,
     Config,
-    ConfigError,
     ConfigPath,
-    ConfigProblem,
     GatewaySettings,
     ModelSettings,
     ProviderSettings,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from hashlib import sha256
 
-from antiphon.providers.credentials.secret import Credential
+from antiphon.providers.keys.secret import Credential
 
 HASH_PREFIX = "sha256:"
 

@@ -24,7 +24,8 @@ from msgspec import Struct, structs
 
 from antiphon.errors import AntiphonError
 from antiphon_gateway.config.file import ConfigResult, read_config
-from antiphon_gateway.config.settings import NO_OVERRIDES, Config, ConfigError
+from antiphon_gateway.config.problems import ConfigError
+from antiphon_gateway.config.settings import NO_OVERRIDES, Config
 from antiphon_gateway.threads import PROCESS
 
 logger = logging.getLogger("antiphon.gateway")

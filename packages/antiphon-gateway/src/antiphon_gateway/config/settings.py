@@ -8,7 +8,7 @@ A configuration holds no secret (law L10), only a reference (`env:NAME`, `file:P
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, TypeAlias
@@ -16,11 +16,9 @@ from typing import Annotated, Any, Literal, TypeAlias
 import msgspec
 from msgspec import Meta, Struct, structs
 
-from antiphon.errors import AntiphonError
 from antiphon.http.server.application import Limits
 from antiphon.prices.table import PriceOverride
 from antiphon.providers.presets import PRESETS, Preset
-from antiphon.providers.retry import FIRST_TOKEN_SECONDS
 from antiphon.providers.routes import TargetOrder
 from antiphon.wire.capabilities import CapabilityOverride
 from antiphon.wire.request import CachePrompt
@@ -108,19 +106,27 @@ class GatewaySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         ),
     ] = 10.0
     first_token_seconds: Annotated[
-        Seconds,
+        Seconds | None,
         Meta(
             description="Timeout for the headers and the first visible output of a stream, after which the next target "
-            "is tried. Without another target, and for answers that are not streamed, read_seconds applies."
+            "is tried. Without another target, and for answers that are not streamed, read_seconds applies. Default: 10, "
+            "60 where the model thinks before it answers, and a second more for each 10,000 tokens of the prompt."
         ),
-    ] = FIRST_TOKEN_SECONDS
+    ] = None
+    stall_seconds: Annotated[
+        Seconds,
+        Meta(
+            description="Silence in the midst of a stream after which another target finishes it, if one can "
+            "(continue_streams). Otherwise read_seconds applies."
+        ),
+    ] = 30.0
     continue_streams: Annotated[
         bool,
         Meta(
             description="Whether another target finishes a text whose stream broke after its first output: from the shown "
-            "text on, if the model can continue it, or if its own answer begins with that text. Default false."
+            "text on, if the model can continue it, or if its own answer begins with that text. Default true."
         ),
-    ] = False
+    ] = True
     circuit_failures: Annotated[
         int,
         Meta(
@@ -462,30 +468,6 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     prices: tuple[PriceOverride, ...] = ()
     ledger: LedgerSettings = LedgerSettings()
     cache_doctor: CacheDoctorSettings = CacheDoctorSettings()
-
-
-class ConfigProblem(Struct, frozen=True, kw_only=True):
-    """One problem. `line` and `column` count from 1; 0 if there is no particular one."""
-
-    file: str
-    line: int = 0
-    column: int = 0
-    key: str = ""
-    reason: str
-
-    def __str__(self) -> str:
-        where = ":".join([self.file, *(str(number) for number in (self.line, self.column) if number)])
-        return f"{where}: {self.key}{' ' if self.key else ''}{self.reason}"
-
-
-class ConfigError(AntiphonError):
-    """A configuration that cannot be served, with all its problems."""
-
-    def __init__(self, problems: Iterable[ConfigProblem]) -> None:
-        self.problems = list(problems)
-        count = len(self.problems)
-        summary = f"{count} problems in the configuration" if count > 1 else "invalid configuration"
-        super().__init__("\n  ".join([f"{summary}:", *map(str, self.problems)]))
 
 
 def config_schema() -> dict[str, Any]:

@@ -12,19 +12,19 @@ from collections.abc import Mapping
 import msgspec
 from msgspec import structs
 
-from antiphon.errors import AntiphonError, UnknownResponse, WireError
+from antiphon.errors import UnknownResponse, WireError
 from antiphon.http.messages import Response
 from antiphon.ids import new_id
 from antiphon.wire import formats
 from antiphon.wire.delta import Failed
 from antiphon.wire.output import ModelOutput, ProviderError
-from antiphon_gateway.endpoints.answer_shapes import SHAPES
-from antiphon_gateway.errors import error_response, internal_error, overloaded
+from antiphon_gateway.endpoints.answer_shapes import SHAPES, empty_response
+from antiphon_gateway.errors import overloaded
+from antiphon_gateway.generate.body_fields import top_level_fields
 from antiphon_gateway.generate.generation import ID_PREFIXES, STREAM_HEADERS, Generation
-from antiphon_gateway.generate.model_names import allowed_targets, model_not_found
-from antiphon_gateway.generate.prepare import top_level_fields
-from antiphon_gateway.runtime.context import OnFinish, RequestContext
+from antiphon_gateway.runtime.metered import MeteredRequest
 from antiphon_gateway.state.background import follow_stored
+from antiphon_gateway.state.connection import ConnectionAnswers
 from antiphon_gateway.state.store import StoredResponse, own_messages, previous_response_id
 from antiphon_gateway.threads import STATE
 
@@ -34,73 +34,80 @@ _ANSWER_BYTES = 64 * 1024
 _OVERDUE = ProviderError("the process that generated this answer has ended", "server")
 
 
-def requests_background(context: RequestContext) -> bool:
-    """Whether the client does not want to wait for the answer."""
-    body = context.request.body
-    if b'"background"' not in body:
-        return False
-    return _is(top_level_fields(body), "background", _TRUE)
+class Answering(Generation):
+    """A generation whose client may not want to wait for the answer, or over a WebSocket want none at all."""
+
+    async def answer(self) -> Response:
+        """The answer, or what is known of it if it is generated in the background."""
+        body = self.request.body
+        if b'"background"' in body and _is(top_level_fields(body), "background", _TRUE):
+            return await create_in_background(self)
+        if self.connection is not None and b'"generate"' in body:
+            fields = top_level_fields(body)
+            if _is(fields, "generate", _FALSE):
+                del fields["generate"]
+                return await self._keep_only(self.connection, msgspec.json.encode(fields))
+        return await super().answer()
+
+    async def _keep_only(self, answers: ConnectionAnswers, body: bytes) -> Response:
+        """Keep a request that later ones of the connection continue, without an answer to it."""
+        parsed = formats[self.endpoint.format].read_request(body)
+        expanded = answers.expand(parsed)
+        if expanded is None:
+            expanded = await STATE.run(self.services.state.expand, parsed, owner=self.key.name)
+        response_id = f"{ID_PREFIXES[self.endpoint.format]}{new_id()}"
+        if refusal := answers.store(response_id, parsed, expanded, ModelOutput()):
+            return self.refuse(overloaded(refusal))
+        return Response.json(empty_response(response_id, body))
 
 
-async def create_in_background(context: RequestContext, on_finish: OnFinish) -> Response:
+async def create_in_background(asked: Generation) -> Response:
     """Start an answer. Returns its object, or its events if the client asked for a stream."""
-    body, format_name = context.request.body, context.endpoint.format
+    body, format_name, services = asked.request.body, asked.endpoint.format, asked.services
     fields = top_level_fields(body)
     request = formats[format_name].read_request(body)
     if not request.model:
-        return error_response(format_name, ProviderError("the request has no model", "invalid_request", param="model"))
+        return asked.refuse(ProviderError("the request has no model", "invalid_request", param="model"))
     if _is(fields, "store", _FALSE):
-        error = ProviderError(
-            "background requires store; send store: true, or omit it", "invalid_request", param="store"
+        return asked.refuse(
+            ProviderError("background requires store; send store: true, or omit it", "invalid_request", param="store")
         )
-        return error_response(format_name, error)
-    if not allowed_targets(context, request.model):
-        return model_not_found(context, request.model)
+    asked.targets(request.model)  # is there one?
     streams = _is(fields, "stream", _TRUE)
     del fields["background"]
     fields["stream"] = msgspec.Raw(_TRUE)
     answer_id = f"{ID_PREFIXES[format_name]}{new_id()}"
-    seconds = context.loaded.config.gateway.request_seconds
+    seconds = asked.loaded.config.gateway.request_seconds
     run = structs.replace(
-        context,
-        request=structs.replace(
-            context.request,
-            body=msgspec.json.encode(fields),
-            deadline=time.monotonic() + seconds,
-            begin_early=None,  # the connection belongs to the client's next request by then
-        ),
+        asked.request,
+        body=msgspec.json.encode(fields),
+        deadline=time.monotonic() + seconds,
+        begin_early=None,  # the connection belongs to the client's next request by then
     )
-    generation = Generation(run, on_finish, answer_id=answer_id, settings={"background": True})
-
-    async def respond() -> Response:
-        try:
-            return await generation.respond()
-        except AntiphonError:
-            raise
-        except Exception:  # a defect of ours, which the log line of the request reports
-            return internal_error(format_name, run.request.request_id)
-
-    hold = context.services.governor.hold(context.key.name)
-    if context.request.hold is not None:
-        hold.take_over(context.request.hold)
-    if refusal := hold.grow(_ANSWER_BYTES + len(run.request.body)):
+    generation = Generation(services, asked.loaded, run, asked.endpoint, asked.key)
+    generation.answer_id, generation.settings = answer_id, {"background": True}
+    generation.is_counted = True
+    hold = services.governor.hold(asked.key.name)
+    if asked.request.hold is not None:
+        hold.take_over(asked.request.hold)
+    if refusal := hold.grow(_ANSWER_BYTES + len(run.body)):
         hold.release()
-        return error_response(format_name, overloaded(refusal))
-    answer = await context.services.background.start(
-        (context.key.name, answer_id),
+        return asked.refuse(overloaded(refusal))
+    answer = await services.background.start(
+        (asked.key.name, answer_id),
         SHAPES[format_name](answer_id, body),
-        respond,
+        generation.run,
         seconds=seconds,
         request=body,
         hold=hold,
     )
-    context.request.is_recorded = True  # by its generation, at the end
+    asked.hand_over()  # to the generation, which is recorded at its end
     if streams:
         return Response(headers=dict(STREAM_HEADERS), body=answer.follow())
     return Response.json(answer.body)
 
 
-async def current_object(context: RequestContext) -> bytes:
+async def current_object(context: MeteredRequest) -> bytes:
     """The object of an answer as it is now. Raises `UnknownResponse`."""
     services, answer_id, owner = context.services, context.endpoint.resource, context.key.name
     answer = services.background.get((owner, answer_id))
@@ -117,7 +124,7 @@ async def current_object(context: RequestContext) -> bytes:
     return SHAPES[context.endpoint.format](answer_id, b"").ended(unfinished.body, "failed", _OVERDUE)
 
 
-async def followed_events(context: RequestContext, after: int) -> Response:
+async def followed_events(context: MeteredRequest, after: int) -> Response:
     """The events of a background answer after the one with index `after`.
 
     Raises `WireError` if the answer has none, and `UnknownResponse` if there is no such answer.
@@ -146,7 +153,7 @@ async def followed_events(context: RequestContext, after: int) -> Response:
     return Response(headers=dict(STREAM_HEADERS), body=body)
 
 
-async def answer_chain(context: RequestContext) -> list[StoredResponse]:
+async def answer_chain(context: MeteredRequest) -> list[StoredResponse]:
     """An answer with its input, and all that it continues, the first one first. Raises `UnknownResponse`.
 
     One that is not complete has the input of its request, and no output.
@@ -164,7 +171,7 @@ async def answer_chain(context: RequestContext) -> list[StoredResponse]:
     return [*earlier, StoredResponse(answer_id, own_messages(request), ModelOutput(), unfinished.body)]
 
 
-async def cancelled_object(context: RequestContext) -> bytes | None:
+async def cancelled_object(context: MeteredRequest) -> bytes | None:
     """Cancel an answer and return its object; None if it is complete already. Raises `UnknownResponse`."""
     services, answer_id, owner = context.services, context.endpoint.resource, context.key.name
     if await services.background.cancel((owner, answer_id)):
@@ -179,7 +186,7 @@ async def cancelled_object(context: RequestContext) -> bytes | None:
     return SHAPES[context.endpoint.format](answer_id, b"").ended(unfinished.body, "cancelled", None)
 
 
-async def delete_answer(context: RequestContext) -> None:
+async def delete_answer(context: MeteredRequest) -> None:
     """Delete an answer, and cancel it if it is running. Raises `UnknownResponse`."""
     services, answer_id, owner = context.services, context.endpoint.resource, context.key.name
     await services.background.cancel((owner, answer_id))

@@ -1,4 +1,4 @@
-"""`HANDLERS`: the handlers of the small endpoints, by action."""
+"""What answers a request, by the action of its endpoint: a kind of `MeteredRequest`, or a function."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ from antiphon_gateway.admin.handlers import (
     handle_usage,
 )
 from antiphon_gateway.admin.status_login import handle_login, handle_login_needed, handle_status_page
+from antiphon_gateway.endpoints.background import Answering
+from antiphon_gateway.endpoints.embeddings import Embedding
 from antiphon_gateway.endpoints.interactions import (
     handle_cancel_interaction,
     handle_delete_interaction,
@@ -26,6 +28,8 @@ from antiphon_gateway.endpoints.interactions import (
 )
 from antiphon_gateway.endpoints.models import handle_get_model, handle_list_models
 from antiphon_gateway.endpoints.ollama import handle_running, handle_show, handle_tags, handle_version
+from antiphon_gateway.endpoints.pass_through import PassThrough
+from antiphon_gateway.endpoints.responses_api.compaction import Compaction
 from antiphon_gateway.endpoints.responses_api.conversations import (
     handle_add_items,
     handle_create_conversation,
@@ -42,13 +46,22 @@ from antiphon_gateway.endpoints.responses_api.stored import (
     handle_get_response,
     handle_list_items,
 )
-from antiphon_gateway.endpoints.tokens import handle_count_tokens
-from antiphon_gateway.runtime.context import Handler
+from antiphon_gateway.endpoints.tokens import TokenCount
+from antiphon_gateway.runtime.metered import Handler, MeteredRequest, SocketRequest
+
+REQUESTS: Mapping[str, type[MeteredRequest]] = {
+    "generate": Answering,
+    "embed": Embedding,
+    "count": TokenCount,
+    "compact": Compaction,
+    "pass": PassThrough,
+    "connect": SocketRequest,
+}
+"""The kinds of requests that are more than a function."""
 
 HANDLERS: Mapping[str, Handler] = {
     "list_models": handle_list_models,
     "get_model": handle_get_model,
-    "count": handle_count_tokens,
     "tags": handle_tags,
     "show": handle_show,
     "running": handle_running,

@@ -20,7 +20,7 @@ from antiphon_gateway.endpoints.background import (
 )
 from antiphon_gateway.endpoints.upstream_answers import asks_upstream
 from antiphon_gateway.errors import error_response
-from antiphon_gateway.runtime.context import Handler, RequestContext
+from antiphon_gateway.runtime.metered import Handler, MeteredRequest
 from antiphon_gateway.runtime.request_fields import query_number
 
 FORMAT = "gemini-interactions"
@@ -30,7 +30,7 @@ def _with_own_error(handler: Handler) -> Handler:
     """The handler with the error that this API returns for an unknown interaction."""
 
     @wraps(handler)
-    async def handle(context: RequestContext) -> Response:
+    async def handle(context: MeteredRequest) -> Response:
         try:
             return await handler(context)
         except UnknownResponse:
@@ -42,7 +42,7 @@ def _with_own_error(handler: Handler) -> Handler:
 
 @_with_own_error
 @asks_upstream
-async def handle_get_interaction(context: RequestContext) -> Response:
+async def handle_get_interaction(context: MeteredRequest) -> Response:
     """Return an interaction as it is now, or its events with `stream=true`; `include_input=true` adds what it was asked."""
     query = context.request.query
     if query.get("stream") == "true":
@@ -54,7 +54,7 @@ async def handle_get_interaction(context: RequestContext) -> Response:
 
 @_with_own_error
 @asks_upstream
-async def handle_delete_interaction(context: RequestContext) -> Response:
+async def handle_delete_interaction(context: MeteredRequest) -> Response:
     """Delete an interaction; one that is generated in the background is cancelled."""
     await delete_answer(context)
     return Response.json({})
@@ -62,12 +62,12 @@ async def handle_delete_interaction(context: RequestContext) -> Response:
 
 @_with_own_error
 @asks_upstream
-async def handle_cancel_interaction(context: RequestContext) -> Response:
+async def handle_cancel_interaction(context: MeteredRequest) -> Response:
     """Cancel an interaction that is generated in the background; one that is complete comes back as it is."""
     return Response.json(await cancelled_object(context) or await current_object(context))
 
 
-async def _with_input(context: RequestContext, body: bytes) -> bytes:
+async def _with_input(context: MeteredRequest, body: bytes) -> bytes:
     """The object with the steps of its request."""
     messages = (await answer_chain(context))[-1].input
     steps = formats[FORMAT].write_request(ModelRequest(messages=messages)).body["input"]

@@ -16,8 +16,8 @@ from typing import Any, TypeAlias
 
 from antiphon.errors import WireError
 from antiphon.http.messages import Response
-from antiphon_gateway.generate.model_names import ModelEntry, allowed_targets, model_not_found, visible_models
-from antiphon_gateway.runtime.context import RequestContext
+from antiphon_gateway.runtime.metered import MeteredRequest
+from antiphon_gateway.runtime.model_names import ModelEntry, visible_models
 from antiphon_gateway.runtime.request_fields import query_number
 
 Body: TypeAlias = dict[str, Any]
@@ -29,13 +29,13 @@ _PAGE_SIZES = {"limit": (20, 1000), "pageSize": (50, 1000)}
 """The default and the maximum number of models per page."""
 
 
-async def handle_list_models(context: RequestContext) -> Response:
+async def handle_list_models(context: MeteredRequest) -> Response:
     """List the models this client may use."""
     models = await usable_models(context)
     return Response.json(list_models(context.endpoint.format, models, context.request.query))
 
 
-async def usable_models(context: RequestContext) -> tuple[ModelEntry, ...]:
+async def usable_models(context: MeteredRequest) -> tuple[ModelEntry, ...]:
     """The models this client may use."""
     may_use = context.key.may_use
     models = visible_models(context.loaded.routes, may_use)
@@ -45,12 +45,10 @@ async def usable_models(context: RequestContext) -> tuple[ModelEntry, ...]:
     return models
 
 
-async def handle_get_model(context: RequestContext) -> Response:
+async def handle_get_model(context: MeteredRequest) -> Response:
     """Return one of them."""
     name = context.endpoint.resource
-    found = allowed_targets(context, name)
-    if not found:
-        return model_not_found(context, name)
+    found = context.targets(name)
     return Response.json(get_model(context.endpoint.format, ModelEntry(name, found[0].provider)))
 
 

@@ -10,11 +10,10 @@ from typing import Any
 
 from antiphon.errors import WireError
 from antiphon.http.messages import Response
-from antiphon.providers.engine.provider import Provider
 from antiphon.wire.capabilities import look_up
 from antiphon_gateway.endpoints.models import usable_models
-from antiphon_gateway.generate.model_names import ModelEntry, allowed_targets, model_not_found
-from antiphon_gateway.runtime.context import RequestContext
+from antiphon_gateway.runtime.metered import MeteredRequest
+from antiphon_gateway.runtime.model_names import ModelEntry
 from antiphon_gateway.runtime.request_fields import read_object
 
 API_VERSION = "0.12.6"
@@ -22,22 +21,20 @@ API_VERSION = "0.12.6"
 _MODIFIED_AT = "1970-01-01T00:00:00Z"
 
 
-async def handle_tags(context: RequestContext) -> Response:
+async def handle_tags(context: MeteredRequest) -> Response:
     """The models a client may use."""
     return Response.json({"models": [_entry(model) for model in await usable_models(context)]})
 
 
-async def handle_show(context: RequestContext) -> Response:
+async def handle_show(context: MeteredRequest) -> Response:
     """What is known about one model. Raises `WireError`."""
     body = read_object(context.request.body)
     name = body.get("model") or body.get("name")
     if not isinstance(name, str):
         raise WireError("model: expected the name of a model")
-    targets = allowed_targets(context, name)
-    if not targets:
-        return model_not_found(context, name)
+    targets = context.targets(name)
     provider, model = context.loaded.providers[targets[0].provider], targets[0].model
-    known = look_up(model, provider.format, provider.capabilities if isinstance(provider, Provider) else None)
+    known = look_up(model, provider.format, provider.capabilities)
     can = ["completion", "tools"]
     can += ["vision"] if known.accepts_media("image") else []
     can += ["thinking"] if known.thinking and known.thinking != ("off",) else []
@@ -58,13 +55,13 @@ async def handle_show(context: RequestContext) -> Response:
     )
 
 
-async def handle_running(context: RequestContext) -> Response:
+async def handle_running(context: MeteredRequest) -> Response:
     """Models loaded on this machine: none."""
     del context
     return Response.json({"models": []})
 
 
-async def handle_version(context: RequestContext) -> Response:
+async def handle_version(context: MeteredRequest) -> Response:
     """The version of the API."""
     del context
     return Response.json({"version": API_VERSION})

@@ -10,25 +10,27 @@ What belongs to an account is shared by all clients of it, so a key that is limi
 
 from __future__ import annotations
 
-import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from urllib.parse import parse_qsl, quote, unquote_plus, urlsplit
 
 from msgspec import structs
 
-from antiphon.http.messages import ClientRequest, Response, header_text
-from antiphon.providers.call import CallReport
+from antiphon.http.messages import ClientRequest, Response
+from antiphon.http.server.application import BodyKind
 from antiphon.providers.engine.forward import ErrorResponse, ForwardedRequest
-from antiphon.providers.engine.model_call import ModelCall
 from antiphon.providers.engine.provider import Provider
 from antiphon.providers.engine.reply import StreamReply, UpstreamFailed
 from antiphon.providers.routes import Target
 from antiphon.wire.output import ProviderError
+from antiphon_gateway.access.client_keys import ClientKey
 from antiphon_gateway.access.signed_tokens import TICKET, UPLOAD_ID, new_ticket
-from antiphon_gateway.endpoints.body_relay import BodyRelay
-from antiphon_gateway.errors import error_response, provider_error_response
-from antiphon_gateway.observe.request_trace import RequestTrace
-from antiphon_gateway.runtime.context import OnFinish, RequestContext
+from antiphon_gateway.errors import provider_error_response
+from antiphon_gateway.generate.relay import Relay
+from antiphon_gateway.generate.whole_body import Whole
+from antiphon_gateway.routes import Endpoint
+from antiphon_gateway.runtime.loaded import LoadedConfig
+from antiphon_gateway.runtime.metered import MeteredRequest
+from antiphon_gateway.runtime.services import Services
 
 _WITHOUT_TOKENS = frozenset({"files", "uploads", "moderations", "vector_stores"})
 """Endpoints that take no tokens: what a key with a limit of tokens may send although no usage is reported."""
@@ -73,105 +75,60 @@ _CREDENTIAL_STATUSES = (401, 402, 403)
 _SAFE = "/:@!$&'()*+,;=-._~"
 
 
-async def handle_pass_through(context: RequestContext, on_finish: OnFinish) -> Response:
-    """Pass a request on; `on_finish` gets its trace at the end."""
-    return await _PassedRequest(context, on_finish).respond()
-
-
-class _PassedRequest:
+class PassThrough(MeteredRequest):
     """One request that is passed on."""
 
-    def __init__(self, context: RequestContext, on_finish: OnFinish) -> None:
-        self._context = context
-        self._request = context.request
-        self._endpoint = context.endpoint
-        self._on_finish = on_finish
-        self._trace = RequestTrace(
-            request_id=context.request.request_id,
-            client_format=context.endpoint.format,
-            key=context.key.name,
-            operation=context.endpoint.kind,
-            is_estimable=False,
-            is_free=context.request.method != "POST" or context.endpoint.kind in _WITHOUT_TOKENS,
-        )
+    calls_providers = True
+    takes: BodyKind = "stream"
 
-    async def respond(self) -> Response:
-        """The response for the client."""
-        try:
-            response = await self._pass_on()
-        except BaseException as error:
-            self.finish(self._trace.status_after(error, self._request.deadline))
-            raise
-        if isinstance(response.body, bytes):
-            self.finish(response.status)
-        return response
+    def __init__(
+        self, services: Services, loaded: LoadedConfig, request: ClientRequest, endpoint: Endpoint, key: ClientKey
+    ) -> None:
+        super().__init__(services, loaded, request, endpoint, key)
+        is_free = request.method != "POST" or endpoint.kind in _WITHOUT_TOKENS
+        self.record.charges = "free" if is_free else "unknown"
 
-    def finish(self, status: int) -> None:
-        """Record the end."""
-        trace = self._trace
-        if trace.finished_at is None:
-            trace.status, trace.finished_at = status, time.monotonic()
-            self._on_finish(trace, self._context)
+    @property
+    def unchargeable(self) -> Sequence[str]:
+        """The limits of the client that this request cannot be charged to."""
+        kind = self.endpoint.kind
+        if self.request.method != "POST" or kind in _WITHOUT_COST:
+            return ()
+        return self.key.limits if kind not in _WITHOUT_TOKENS else self.key.money_limits
 
-    async def _pass_on(self) -> Response:
-        trace, request = self._trace, self._request
-        if "*" not in self._context.key.models:
+    async def answer(self) -> Response:
+        """The response of the provider, while it arrives."""
+        request = self.request
+        if "*" not in self.key.models:
             message = 'this key is limited to some models, and these endpoints are not; use a key with models = ["*"]'
-            return self._error(ProviderError(message, "permission"))
+            return self.refuse(ProviderError(message, "permission"))
         if any(segment in (".", "..") for segment in request.path.split("/")):
-            return self._error(ProviderError("the path contains dot segments; remove them", "invalid_request"))
-        if limit := self._unchargeable_limit():
-            message = (
-                f"this key has {limit}, and what {self._endpoint.kind} requests use of it is not known; "
-                "use a key without limits of tokens and money"
-            )
-            return self._error(ProviderError(message, "permission", code="price_unknown"))
+            return self.refuse(ProviderError("the path contains dot segments; remove them", "invalid_request"))
         provider = self._choose()
         if isinstance(provider, ProviderError):
-            return self._error(provider)
-        trace.provider, trace.upstream_format = provider.name, provider.format
-        self._context.services.spans.start(trace, request.headers)
-        prepared = self._build_request(provider)
-        call = forward_call(prepared, CallReport(attempts=trace.attempts))
-        try:
-            reply = await call.reply()
-        except UpstreamFailed as failure:
-            return self._provider_error(provider, prepared.last_error, failure.error)
-        finally:
-            trace.waiting_seconds += call.waiting_seconds
-        assert isinstance(reply, StreamReply), "nothing else is forwarded"
-        headers = self._with_own_upload_url(provider, _returned_headers(provider, reply.headers))
-        headers.update(trace.attempts_header)
-        body = BodyRelay(reply, trace, request.deadline, self.finish)
-        return Response(status=reply.response.status, headers=headers, body=body)
-
-    def _unchargeable_limit(self) -> str:
-        """The limit of the client that this request cannot be charged to; empty if there is none."""
-        key, kind = self._context.key, self._endpoint.kind
-        if self._request.method != "POST" or kind in _WITHOUT_COST:
-            return ""
-        limits = key.limits if kind not in _WITHOUT_TOKENS else key.money_limits
-        return limits[0] if limits else ""
+            return self.refuse(provider)
+        self.record.provider, self.record.upstream_format = provider.name, provider.format
+        response = await forward(self, self._build_request(provider))
+        self._own_upload_url(provider, response.headers)
+        return response
 
     def _choose(self) -> Provider | ProviderError:
         """The provider of the request, or why there is none."""
         able = {
             name: provider
-            for name, provider in self._context.loaded.providers.items()
-            if isinstance(provider, Provider)
-            and provider.format in _APIS[self._endpoint.format]
-            and not provider.preset.serves_only_generation
+            for name, provider in self.loaded.providers.items()
+            if provider.format in _APIS[self.endpoint.format] and not provider.preset.serves_only_generation
         }
-        what = f"{self._endpoint.kind} ({self._request.path[:200]})"
-        named = self._request.headers.get(PROVIDER_HEADER) or self._request.query.get(PROVIDER_PARAMETER)
+        what = f"{self.endpoint.kind} ({self.request.path[:200]})"
+        named = self.request.headers.get(PROVIDER_HEADER) or self.request.query.get(PROVIDER_PARAMETER)
         if named:
             if named in able:
                 return able[named]
             known = ", ".join(able) or "none"
             message = f"no provider {named[:100]!r} for {what}; providers with this API: {known}"
             return ProviderError(message, "not_found", 404, "provider_not_found")
-        declared = self._context.loaded.pass_through
-        listed = [name for name in able if {"*", self._endpoint.kind} & set(declared.get(name, ()))]
+        declared = self.loaded.pass_through
+        listed = [name for name in able if {"*", self.endpoint.kind} & set(declared.get(name, ()))]
         if listed:
             return able[listed[0]]
         if len({provider.base_url for provider in able.values()}) == 1:
@@ -181,22 +138,21 @@ class _PassedRequest:
             return ProviderError(message, "not_found", 404, "not_supported")
         message = (
             f"several providers could serve {what}: {', '.join(able)}; name one in the header {PROVIDER_HEADER} or in the "
-            f'query (?{PROVIDER_PARAMETER}=…), or add pass_through = ["{self._endpoint.kind}"] to one of them'
+            f'query (?{PROVIDER_PARAMETER}=…), or add pass_through = ["{self.endpoint.kind}"] to one of them'
         )
         return ProviderError(message, "not_found", 404, "provider_required")
 
     def _build_request(self, provider: Provider) -> ForwardedRequest:
-        request = self._request
+        request = self.request
         forwarded = {
             name: value
             for name, value in request.headers.items()
             if name in _FORWARDED or (name.startswith(_UPLOAD_HEADERS) and name != _UPLOAD_URL)
         }
-        forwarded |= self._trace.trace_headers or {}
         return ForwardedRequest(
             provider,
             "",
-            forward_url(provider, self._endpoint.format, request, self._endpoint.resource),
+            forward_url(provider, self.endpoint.format, request, self.endpoint.resource),
             (request.body,) if request.body else (),
             forwarded,
             method=request.method,
@@ -204,43 +160,43 @@ class _PassedRequest:
             stream_length=request.stream.length if request.stream is not None else None,
         )
 
-    def _provider_error(self, provider: Provider, written: ErrorResponse | None, error: ProviderError) -> Response:
-        self._trace.error = error
-        response = passed_on_error(self._endpoint.format, provider, written, error)
-        return structs.replace(response, headers=self._with_own_upload_url(provider, response.headers))
-
-    def _with_own_upload_url(self, provider: Provider, headers: dict[str, str]) -> dict[str, str]:
-        if _UPLOAD_URL in headers:
-            headers[_UPLOAD_URL] = self._own_upload_url(provider, headers[_UPLOAD_URL])
-        return headers
-
-    def _own_upload_url(self, provider: Provider, url: str) -> str:
-        """Where the client sends the file: through the gateway, because the upload needs the provider's key."""
-        parts = urlsplit(url)
-        if parts.netloc != urlsplit(provider.base_url).netloc:
-            return url
-        own_scheme = "https" if self._context.loaded.config.gateway.tls_cert else "http"
-        scheme = self._request.headers.get("x-forwarded-proto", own_scheme).partition(",")[0].strip()
+    def _own_upload_url(self, provider: Provider, headers: dict[str, str]) -> None:
+        """Let the client send its file through the gateway, because the upload needs the provider's key."""
+        parts = urlsplit(headers.get(_UPLOAD_URL, ""))
+        if not parts.netloc or parts.netloc != urlsplit(provider.base_url).netloc:
+            return
+        own_scheme = "https" if self.loaded.config.gateway.tls_cert else "http"
+        scheme = self.request.headers.get("x-forwarded-proto", own_scheme).partition(",")[0].strip()
         kept = [_without_own_parameters(parts.query), f"{PROVIDER_PARAMETER}={quote(provider.name, safe='')}"]
-        loaded, upload_id = self._context.loaded, dict(parse_qsl(parts.query)).get(UPLOAD_ID, "")
-        if self._context.key.name:
-            kept.append(f"{TICKET}={new_ticket(loaded, self._context.key.name, upload_id)}")
+        upload_id = dict(parse_qsl(parts.query)).get(UPLOAD_ID, "")
+        if self.key.name:
+            kept.append(f"{TICKET}={new_ticket(self.loaded, self.key.name, upload_id)}")
         path = parts.path[max(0, parts.path.find("/upload/")) :]
-        origin = f"{'https' if scheme == 'https' else 'http'}://{self._request.headers.get('host', '')}"
-        return f"{origin}{path}?{'&'.join(filter(None, kept))}"
-
-    def _error(self, error: ProviderError) -> Response:
-        self._trace.error = error
-        return error_response(self._endpoint.format, error)
+        origin = f"{'https' if scheme == 'https' else 'http'}://{self.request.headers.get('host', '')}"
+        headers[_UPLOAD_URL] = f"{origin}{path}?{'&'.join(filter(None, kept))}"
 
 
-def forward_call(request: ForwardedRequest, report: CallReport) -> ModelCall:
-    """The call that sends a request to its provider, which is its only target."""
+async def forward(metered: MeteredRequest, request: ForwardedRequest) -> Response:
+    """The response of a provider to a request that is sent as it came. Its body is passed on while it arrives."""
 
     async def prepare(_: Target) -> ForwardedRequest:
+        if metered.record.trace_headers:
+            request.headers = {**(request.headers or {}), **metered.record.trace_headers}
         return request
 
-    return ModelCall([Target(request.provider.name, "")], prepare, report)
+    provider, record = request.provider, metered.record
+    record.provider = provider.name
+    try:
+        reply = await metered.call([Target(provider.name, "")], prepare).reply()
+    except UpstreamFailed as failure:
+        record.error = failure.error
+        return passed_on_error(metered.endpoint.format, provider, request.last_error, failure.error)
+    assert isinstance(reply, StreamReply), "nothing else is forwarded"
+    channel = Whole(reply.headers.get("content-type", ""), record)
+    body = Relay(
+        reply, channel, record, deadline=metered.request.deadline, on_end=metered.end, status=reply.response.status
+    )
+    return Response(status=reply.response.status, headers=_returned_headers(reply.headers), body=body)
 
 
 def passed_on_error(
@@ -250,17 +206,15 @@ def passed_on_error(
     is_ours = written is None or written.status in _CREDENTIAL_STATUSES
     if written is None or is_ours or _repeats_secret(provider, written.body):
         return provider_error_response(format_name, error, provider.name)
-    return Response(status=written.status, headers=_returned_headers(provider, written.headers), body=written.body)
+    return Response(status=written.status, headers=_returned_headers(written.headers), body=written.body)
 
 
 def _repeats_secret(provider: Provider, body: bytes) -> bool:
     return any(secret.encode("utf-8", "surrogateescape") in body for secret in provider.secrets)
 
 
-def _returned_headers(provider: Provider, received: Mapping[str, str]) -> dict[str, str]:
-    headers = {name: value for name, value in received.items() if name in _RETURNED or name.startswith(_UPLOAD_HEADERS)}
-    headers["x-antiphon-target"] = header_text(provider.name)
-    return headers
+def _returned_headers(received: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in received.items() if name in _RETURNED or name.startswith(_UPLOAD_HEADERS)}
 
 
 def api_of(format_name: str) -> str:

@@ -8,13 +8,13 @@ from __future__ import annotations
 from math import inf
 
 from antiphon.http.messages import Response
-from antiphon.providers.credentials.pool import CredentialPool
+from antiphon.providers.keys.ring import KeyRing
 from antiphon_gateway.runtime.loaded import LoadedConfig
 
 
 def readiness(loaded: LoadedConfig, *, has_details: bool) -> Response:
     """Ready while at least one provider is usable. The details list those that are, and why the others are not."""
-    pools = {name: upstream.pool for name, upstream in loaded.providers.items()}
+    pools = {name: upstream.keys for name, upstream in loaded.providers.items()}
     usable = [name for name, pool in pools.items() if pool is None or has_usable_key(pool)]
     body: dict[str, object] = {"status": "ok" if usable else "no usable provider"}
     if has_details:
@@ -25,11 +25,11 @@ def readiness(loaded: LoadedConfig, *, has_details: bool) -> Response:
     return Response.json(body, 200 if usable else 503)
 
 
-def has_usable_key(pool: CredentialPool) -> bool:
+def has_usable_key(pool: KeyRing) -> bool:
     return any(status.state in ("healthy", "half_open") for status in pool.status())
 
 
-def _reason(pool: CredentialPool) -> str:
+def _reason(pool: KeyRing) -> str:
     states = ", ".join(f"{status.name} is {status.state}" for status in pool.status())
     wait = pool.retry_after()
     return f"no usable key: {states}" + (f"; retry in {wait:.0f} s" if wait < inf else "")

@@ -17,18 +17,14 @@ from antiphon.history import ContextEntryRole
 from antiphon.http.messages import Response
 from antiphon.parts import Native, Part, Text, ToolCallRequest
 from antiphon.providers.engine.attempt import UpstreamRequest
-from antiphon.providers.engine.model_call import ModelCall
-from antiphon.providers.engine.provider import Provider
 from antiphon.providers.engine.reply import UpstreamFailed, WholeReply
 from antiphon.providers.presets import Preset
 from antiphon.providers.routes import Target
 from antiphon.wire import formats
 from antiphon.wire.request import ModelRequest, ToolDefinition
-from antiphon_gateway.errors import provider_error_response
-from antiphon_gateway.generate.model_names import allowed_targets, model_not_found
-from antiphon_gateway.generate.prepare import replace_model
+from antiphon_gateway.generate.body_fields import replace_model
 from antiphon_gateway.generate.server_state import expand_state
-from antiphon_gateway.runtime.context import RequestContext
+from antiphon_gateway.runtime.metered import MeteredRequest
 from antiphon_gateway.runtime.request_fields import read_object
 from antiphon_gateway.state.store import STATE_FIELDS
 from antiphon_gateway.threads import COUNTING, STATE
@@ -43,61 +39,48 @@ _GEMINI_WRAPPER = "generateContentRequest"
 _counter = CounterChain([LocalTokenizer()])
 
 
-async def handle_count_tokens(context: RequestContext) -> Response:
-    """Count the tokens of a request: by a provider that counts in the client's format, else by an estimate."""
-    request, endpoint = context.request, context.endpoint
-    counted = read_count_request(endpoint.format, request.body)
-    model = endpoint.resource or counted.model
-    targets = allowed_targets(context, model)
-    if not targets:
-        return model_not_found(context, model)
-    expanded = await STATE.run(expand_state, context, counted) if endpoint.format in STATE_FIELDS else counted
-    counting = [target for target in targets if _address(context, target) is not None]
-    if targets[0] in counting and expanded is counted:
-        response = await _counted_upstream(context, model, counting)
-        if response is not None:
-            return response
-    return await COUNTING.run(count_here, endpoint.format, expanded)
+class TokenCount(MeteredRequest):
+    """Counts the tokens of a request: by a provider that counts in the client's format, else by an estimate."""
 
+    operation = "count_tokens"
 
-async def _counted_upstream(context: RequestContext, model: str, targets: list[Target]) -> Response | None:
-    """The response of a provider that counts; None if it has the client's format but does not count."""
-    endpoint, providers = context.endpoint, context.loaded.providers
+    async def answer(self) -> Response:
+        """The count."""
+        format_name = self.endpoint.format
+        counted = read_count_request(format_name, self.request.body)
+        targets = self.targets(self.endpoint.resource or counted.model)
+        expanded = await STATE.run(expand_state, self, counted) if format_name in STATE_FIELDS else counted
+        counting = [target for target in targets if self._address(target) is not None]
+        if targets[0] in counting and expanded is counted:
+            response = await self._count_upstream(counting)
+            if response is not None:
+                return response
+        return await COUNTING.run(count_here, format_name, expanded)
 
-    async def prepare(target: Target) -> UpstreamRequest:
-        provider, address = providers[target.provider], _address(context, target)
-        assert isinstance(provider, Provider), "only counting targets are called"
+    async def _count_upstream(self, targets: list[Target]) -> Response | None:
+        """The response of a provider that counts; None if it has the client's format but does not count."""
+        try:
+            reply = await self.call(targets, self._prepare).reply()
+        except UpstreamFailed as failure:
+            if self.endpoint.format in STATE_FIELDS and failure.error.kind == "not_found":
+                return None
+            raise
+        assert isinstance(reply, WholeReply), "no stream was requested"
+        return Response.json(reply.body)
+
+    async def _prepare(self, target: Target) -> UpstreamRequest:
+        record, provider, address = self.record, self.loaded.providers[target.provider], self._address(target)
         assert address is not None, "only counting targets are called"
-        body = rewrite_count_body(endpoint.format, context.request.body, target.model)
+        record.provider, record.model = target.provider, target.model
+        body = rewrite_count_body(self.endpoint.format, self.request.body, target.model)
         return UpstreamRequest(provider, target.model, address, [body], streams=False)
 
-    report = context.report()
-    call = ModelCall(targets, prepare, report)
-    try:
-        reply = await call.reply()
-    except UpstreamFailed as failure:
-        if endpoint.format in STATE_FIELDS and failure.error.kind == "not_found":
+    def _address(self, target: Target) -> str | None:
+        """The URL at which a target counts in the client's format; None if it does not."""
+        provider = self.loaded.providers[target.provider]
+        if provider.format != self.endpoint.format:
             return None
-        last = report.attempts[-1].provider if report.attempts else targets[0].provider
-        return provider_error_response(endpoint.format, failure.error, last)
-    finally:
-        asked = report.attempts[-1] if report.attempts else None
-        context.asked(
-            asked.provider if asked is not None else targets[0].provider,
-            call.waiting_seconds,
-            model=model,
-            target_model=asked.model if asked is not None else targets[0].model,
-        )
-    assert isinstance(reply, WholeReply), "no stream was requested"
-    return Response.json(reply.body)
-
-
-def _address(context: RequestContext, target: Target) -> str | None:
-    """The URL at which a target counts in the client's format; None if it does not."""
-    provider = context.loaded.providers[target.provider]
-    if not isinstance(provider, Provider) or provider.format != context.endpoint.format:
-        return None
-    return count_url(provider.preset, provider.base_url, target.model, provider.api_version)
+        return count_url(provider.preset, provider.base_url, target.model, provider.api_version)
 
 
 class _Prompt(Struct, frozen=True):

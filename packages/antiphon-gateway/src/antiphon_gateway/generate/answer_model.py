@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from antiphon_gateway.generate.prepare import top_level_fields
+from antiphon_gateway.generate.body_fields import top_level_fields
 
 _FIELDS = {"gemini": "modelVersion"}
 _PLACES: Mapping[str, str] = {"gemini": "", "gemini-interactions": "interaction", "openai-responses": "response"}

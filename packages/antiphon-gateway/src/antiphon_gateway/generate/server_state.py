@@ -10,6 +10,7 @@ again. Completions may ask for what no chat model does, such as `suffix`; that i
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Protocol
 
 from antiphon.errors import WireError
 from antiphon.providers.engine.reply import UpstreamFailed
@@ -18,8 +19,11 @@ from antiphon.wire import formats
 from antiphon.wire.clients import COMPLETIONS, OLLAMA_GENERATE
 from antiphon.wire.output import ProviderError
 from antiphon.wire.request import ModelRequest, server_state
-from antiphon_gateway.runtime.context import RequestContext
+from antiphon_gateway.access.client_keys import ClientKey
+from antiphon_gateway.routes import Endpoint
+from antiphon_gateway.runtime.services import Services
 from antiphon_gateway.state.compactions import expand_compactions
+from antiphon_gateway.state.connection import ConnectionAnswers
 from antiphon_gateway.state.store import FORMAT, continue_from, previous_response_id
 
 _ADVICE = {
@@ -46,7 +50,18 @@ _CHAT_CANNOT: Mapping[str, Mapping[str, str]] = {
 _THREAD_NOT_FOUND = {"anthropic": {"error": {"details": {"error_code": "thread_not_found"}}}}
 
 
-def expand_state(context: RequestContext, request: ModelRequest) -> ModelRequest:
+class RequestOwner(Protocol):
+    """Whose request it is, and where what it names may be stored."""
+
+    services: Services
+    endpoint: Endpoint
+    key: ClientKey
+
+    @property
+    def connection(self) -> ConnectionAnswers | None: ...
+
+
+def expand_state(context: RequestOwner, request: ModelRequest) -> ModelRequest:
     """The request with the earlier messages that it names. Raises `UnknownResponse` if they are not stored here."""
     services, owner = context.services, context.key.name
     if context.endpoint.format == FORMAT:

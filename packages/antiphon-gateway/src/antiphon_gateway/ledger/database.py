@@ -25,7 +25,7 @@ from antiphon.history.sql.database import Database, PostgresDatabase, SqliteData
 from antiphon.history.sql.schema import Migration, migrate
 from antiphon.history.sql.sqlite_file import SqliteFile
 from antiphon.prices.table import PriceTable
-from antiphon.providers.credentials.secret import Credential
+from antiphon.providers.keys.secret import Credential
 from antiphon_gateway.config.settings import Config
 from antiphon_gateway.ledger.repricing import has_unpriced_sums, price_old_sums
 from antiphon_gateway.threads import DATABASE

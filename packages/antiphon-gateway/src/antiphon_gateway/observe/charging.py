@@ -14,7 +14,7 @@ from msgspec import structs
 
 from antiphon.context.tokens import MEDIA_TOKENS
 from antiphon.parts import TokenUsage
-from antiphon_gateway.observe.request_trace import RequestTrace
+from antiphon_gateway.observe.record import Record
 
 if TYPE_CHECKING:
     from antiphon_gateway.ledger.row import Metering
@@ -66,20 +66,20 @@ def estimated_tokens(text: str) -> int:
     return ceil(len(text.encode("utf-8", "replace")) / _BYTES_PER_TOKEN)
 
 
-def metered_usage(trace: RequestTrace) -> tuple[TokenUsage, Metering]:
+def metered_usage(record: Record) -> tuple[TokenUsage, Metering]:
     """The tokens of a finished request, and where the numbers come from. One without a response costs nothing."""
-    usage = trace.usage
-    is_whole = trace.status < 400 and trace.error is None
+    usage = record.usage
+    is_whole = record.status < 400 and record.error is None
     if is_whole and usage is not None:
         return usage, "reported"
-    was_sent = is_whole or trace.first_token is not None or (trace.client_disconnected and bool(trace.provider))
+    was_sent = is_whole or record.first_token_seconds is not None or (record.client_left and bool(record.provider))
     if not was_sent:
         return (_NO_USAGE, "free") if usage is None else (usage, "reported")
-    if not trace.is_estimable:
-        return _NO_USAGE, "free" if trace.is_free else "unknown"
+    if record.charges != "tokens":
+        return _NO_USAGE, record.charges
     reported = usage or _NO_USAGE
-    prompt = reported.prompt_tokens or trace.prompt_estimate
-    completion = max(ceil(trace.output_bytes / _BYTES_PER_TOKEN), reported.completion_tokens)
+    prompt = reported.prompt_tokens or record.prompt_estimate
+    completion = max(ceil(record.output_bytes / _BYTES_PER_TOKEN), reported.completion_tokens)
     total = max(reported.total_tokens, prompt + completion)
     return structs.replace(
         reported, prompt_tokens=prompt, completion_tokens=completion, total_tokens=total

@@ -17,21 +17,22 @@ from antiphon.prices.rate_card import encode_variant, token_counts
 from antiphon.prices.table import PriceTable
 from antiphon.providers.call import Attempt
 from antiphon_gateway.ledger.row import Metering, UsageRow
-from antiphon_gateway.observe.charging import price_variant
-from antiphon_gateway.observe.request_trace import RequestTrace
+from antiphon_gateway.observe.charging import metered_usage, price_variant
+from antiphon_gateway.observe.record import Record
 
 
-def usage_rows(trace: RequestTrace, usage: TokenUsage, metering: Metering, prices: PriceTable) -> list[UsageRow]:
-    """The rows of a request whose answer took `usage`, with their cost."""
-    attempts = trace.attempts
+def usage_rows(record: Record, prices: PriceTable) -> list[UsageRow]:
+    """The rows of a finished request, with their cost."""
+    attempts = record.attempts
     if not attempts:
         return []
+    usage, metering = metered_usage(record)
     last = attempts[-1]
     if metering == "free" and last.error is not None:
-        rows = _failed_rows(trace, attempts)
+        rows = _failed_rows(record, attempts)
     else:
-        rows = _failed_rows(trace, attempts[:-1]) if len(attempts) > 1 else []
-        rows.append(_answer_row(trace, last, usage, metering))
+        rows = _failed_rows(record, attempts[:-1]) if len(attempts) > 1 else []
+        rows.append(_answer_row(record, last, usage, metering))
     for row in rows:
         row.set_cost(prices)
     return rows
@@ -42,31 +43,31 @@ def tokens_of(rows: Sequence[UsageRow]) -> int:
     return sum([row.prompt_tokens + row.completion_tokens for row in rows])
 
 
-def _answer_row(trace: RequestTrace, attempt: Attempt, usage: TokenUsage, metering: Metering) -> UsageRow:
+def _answer_row(record: Record, attempt: Attempt, usage: TokenUsage, metering: Metering) -> UsageRow:
     """The row of the attempt that brought the answer."""
     outcome: str = "ok" if attempt.error is None else attempt.error.kind
-    if trace.client_disconnected:
+    if record.client_left:
         outcome = "disconnected"
-    elif trace.error is not None:
-        outcome = trace.error.kind
+    elif record.error is not None:
+        outcome = record.error.kind
     prompt, completion, cached, written, written_1h, reasoning = token_counts(usage)
     return UsageRow(
-        request_id=trace.request_id,
-        attempt=len(trace.attempts),
+        request_id=record.request_id,
+        attempt=len(record.attempts),
         at=time.time_ns() // 1000,
-        key=trace.key,
-        client_format=trace.client_format,
-        operation=trace.operation,
+        key=record.key,
+        client_format=record.client_format,
+        operation=record.operation,
         provider=attempt.provider,
         credential=attempt.credential,
-        model_asked=trace.requested_model,
+        model_asked=record.requested_model,
         model_served=attempt.model,
         status=attempt.status or 0,
         outcome=outcome,
         seconds=attempt.seconds,
-        first_token_seconds=None if trace.first_token is None else trace.first_token - trace.started_at,
+        first_token_seconds=record.first_token_seconds,
         metering=metering,
-        variant=encode_variant(price_variant(usage, trace.service_tier)),
+        variant=encode_variant(price_variant(usage, record.service_tier)),
         prompt_tokens=prompt,
         completion_tokens=completion,
         cached_tokens=cached,
@@ -76,28 +77,28 @@ def _answer_row(trace: RequestTrace, attempt: Attempt, usage: TokenUsage, meteri
     )
 
 
-def _failed_rows(trace: RequestTrace, attempts: Sequence[Attempt]) -> list[UsageRow]:
+def _failed_rows(record: Record, attempts: Sequence[Attempt]) -> list[UsageRow]:
     """The rows of attempts that brought no answer, or only the beginning of one."""
     request = {
-        "request_id": trace.request_id,
-        "key": trace.key,
-        "client_format": trace.client_format,
-        "operation": trace.operation,
-        "model_asked": trace.requested_model,
+        "request_id": record.request_id,
+        "key": record.key,
+        "client_format": record.client_format,
+        "operation": record.operation,
+        "model_asked": record.requested_model,
     }
     rows = [
-        _with_lost_prompt(row, attempt, trace.prompt_estimate)
+        _with_lost_prompt(row, attempt, record.prompt_estimate)
         for row, attempt in zip(attempt_rows(attempts, **request), attempts, strict=True)
     ]
-    if trace.broken_tokens:  # streams that another attempt finished; the last of them has the estimate
-        broken = [number for number, attempt in enumerate(trace.attempts[:-1]) if attempt.status == 200]
+    if record.broken_tokens:  # streams that another attempt finished; the last of them has the estimate
+        broken = [number for number, attempt in enumerate(record.attempts[:-1]) if attempt.status == 200]
         if broken:
-            prompt = min(trace.prompt_estimate, trace.broken_tokens)
+            prompt = min(record.prompt_estimate, record.broken_tokens)
             rows[broken[-1]] = structs.replace(
                 rows[broken[-1]],
                 metering="estimated",
                 prompt_tokens=prompt,
-                completion_tokens=trace.broken_tokens - prompt,
+                completion_tokens=record.broken_tokens - prompt,
             )
     return rows
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import re
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import lru_cache
@@ -24,11 +25,10 @@ from msgspec import Struct
 from antiphon.http.server.application import Traffic
 from antiphon.parts import TokenUsage
 from antiphon.providers.call import Attempt
-from antiphon.providers.credentials.health import CredentialStatus, KeyState
-from antiphon.providers.engine.target_health import CircuitStatus
-from antiphon.repair.action import Action
-from antiphon.wire.loss import Loss
+from antiphon.providers.keys.health import CredentialStatus, KeyState
+from antiphon.providers.keys.target_health import CircuitStatus
 from antiphon_gateway.observe.instruments import OTHER, Counter, Family, Gauge, Histogram, Rows, add_rows
+from antiphon_gateway.observe.record import CHAT_PAGE, Record
 from antiphon_gateway.share.workers import WorkerFiles
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ logger = logging.getLogger("antiphon.gateway")
 _WORD = re.compile(r"[a-z$][a-z0-9_.$-]{0,39}", re.ASCII | re.IGNORECASE)
 _MAX_LOSS_LABELS = 64
 _ROUTE_CACHE_SIZE = 4096
+_MAX_CACHED = 4096
 _STALE_SECONDS = 15.0
 
 
@@ -56,6 +57,22 @@ class _Snapshot(Struct, frozen=True):
     time: float
     has_ended: bool
     families: dict[str, list[tuple[tuple[str, ...], list[float]]]]
+
+
+class _Series:
+    """The rows that requests with the same labels count in: one lookup for each request."""
+
+    __slots__ = ("attempts", "labels", "overhead", "requests", "seconds", "tokens")
+
+    def __init__(
+        self, labels: tuple[str, str, str, str, int, bool, str], requests: list[float], seconds: list[float]
+    ) -> None:
+        self.labels = labels
+        self.requests = requests
+        self.seconds = seconds
+        self.overhead: list[float] | None = None
+        self.attempts: list[float] | None = None
+        self.tokens: dict[str, list[float]] = {}
 
 
 class Metrics:
@@ -73,6 +90,7 @@ class Metrics:
         self._snapshots = snapshots
         self._has_ended = False
         self._families: dict[str, Family] = {}
+        self._series: dict[tuple[str, str, str, str, int, bool, str], _Series] = {}
         self._requests = self._register(
             Counter(
                 "antiphon_requests_total",
@@ -203,44 +221,91 @@ class Metrics:
             return next((name for name in routes if name == model or fnmatchcase(model, name)), OTHER)
 
         self._route = lru_cache(_ROUTE_CACHE_SIZE)(route)
+        self._series.clear()
 
-    def request(
-        self,
-        *,
-        client_format: str = "",
-        upstream_format: str = "",
-        model: str = "",
-        provider: str = "",
-        status: int = 200,
-        seconds: float = 0.0,
-        first_token_seconds: float | None = None,
-        overhead_seconds: float | None = None,
-        usage: TokenUsage | None = None,
-        repairs: Iterable[Action] = (),
-        losses: Iterable[Loss] = (),
-        attempts: Iterable[Attempt] = (),
-        key_name: str = "",
-        streamed: bool = False,
-    ) -> None:
-        """A request was answered."""
-        model = self._route(model)
-        stream_label = "true" if streamed else "false"
-        self._requests.add((client_format, upstream_format, provider, model, str(status), stream_label, key_name))
-        self._seconds.observe((client_format, provider, model), seconds)
-        if first_token_seconds is not None:
-            self._first_token.observe((provider, model), first_token_seconds)
-        if overhead_seconds is not None:
-            self._overhead.observe((client_format, upstream_format), overhead_seconds)
-        if usage is not None:
-            self._spend(usage, provider, model, key_name)
-        for action in repairs:
-            self._repairs.add((action.kind,))
-        for loss in losses:
-            self._losses.add((self._loss_label(loss.what),))
+    def add(self, records: Sequence[Record]) -> None:
+        """Count finished requests."""
+        for record in records:
+            model = self._route(record.requested_model)
+            labels = (
+                record.client_format,
+                record.upstream_format,
+                record.provider,
+                model,
+                record.status,
+                record.streams,
+                record.key,
+            )
+            series = self._series.get(labels) or self._new_series(labels)
+            seconds, waited, usage, attempts = record.seconds, record.waiting_seconds, record.usage, record.attempts
+            series.requests[0] += 1
+            row = series.seconds
+            row[bisect_left(_SECONDS, seconds)] += 1
+            row[-1] += seconds
+            if record.is_timed and record.client_format != CHAT_PAGE:  # a call of the page has no overhead
+                overhead = seconds - waited if seconds > waited else 0.0
+                row = series.overhead or self._overhead_row(series)
+                row[bisect_left(_OVERHEAD_SECONDS, overhead)] += 1
+                row[-1] += overhead
+            if record.first_token_seconds is not None:
+                self._first_token.observe((record.provider, model), record.first_token_seconds)
+            if usage is not None:
+                self._count_tokens(series, usage)
+            if len(attempts) == 1 and attempts[0].error is None:
+                (series.attempts or self._attempts_row(series))[0] += 1
+            elif attempts:
+                self._count_attempts(attempts)
+            if record.repairs or record.losses:
+                self._count_changes(record)
+
+    add_refused = add
+
+    def _new_series(self, labels: tuple[str, str, str, str, int, bool, str]) -> _Series:
+        """The rows that requests with these labels count in."""
+        client_format, upstream_format, provider, model, status, streams, key = labels
+        stream_label = "true" if streams else "false"
+        names = (client_format, upstream_format, provider, model, str(status), stream_label, key)
+        series = _Series(labels, self._requests.series(names), self._seconds.series((client_format, provider, model)))
+        if len(self._series) >= _MAX_CACHED:
+            self._series.clear()
+        self._series[labels] = series
+        return series
+
+    def _overhead_row(self, series: _Series) -> list[float]:
+        series.overhead = self._overhead.series(series.labels[:2])
+        return series.overhead
+
+    def _attempts_row(self, series: _Series) -> list[float]:
+        series.attempts = self._attempts.series((series.labels[2],))
+        return series.attempts
+
+    def _count_tokens(self, series: _Series, usage: TokenUsage) -> None:
+        _, _, provider, model, _, _, key = series.labels
+        rows = series.tokens
+        for kind, count in (
+            ("prompt", usage.prompt_tokens),
+            ("completion", usage.completion_tokens),
+            ("cached", usage.cached_tokens),
+            ("cache_write", usage.cache_write_tokens),
+            ("reasoning", usage.reasoning_tokens),
+        ):
+            if count:
+                row = rows.get(kind)
+                if row is None:
+                    row = rows[kind] = self._tokens.series((kind, provider, model, key))
+                row[0] += count
+
+    def _count_attempts(self, attempts: Sequence[Attempt]) -> None:
         for attempt in attempts:
             self._attempts.add((attempt.provider,))
             if attempt.error is not None:
                 self._failures.add((attempt.provider, attempt.error.kind))
+
+    def _count_changes(self, record: Record) -> None:
+        for action in record.repairs:
+            self._repairs.add((action.kind,))
+        for loss in record.losses:
+            self._losses.add((self._loss_label(loss.what),))
 
     def tool_call(self, tool: str, outcome: str, seconds: float) -> None:
         """A tool call of the chat page ended. `tool` is empty if there is none of that name: models invent them."""
@@ -339,19 +404,6 @@ class Metrics:
                 yield msgspec.json.decode(data, type=_Snapshot)
             except msgspec.DecodeError:
                 logger.warning("skipping unreadable metrics of another worker")
-
-    def _spend(self, usage: TokenUsage, provider: str, model: str, key_name: str) -> None:
-        add = self._tokens.add
-        if usage.prompt_tokens:
-            add(("prompt", provider, model, key_name), usage.prompt_tokens)
-        if usage.completion_tokens:
-            add(("completion", provider, model, key_name), usage.completion_tokens)
-        if usage.cached_tokens:
-            add(("cached", provider, model, key_name), usage.cached_tokens)
-        if usage.cache_write_tokens:
-            add(("cache_write", provider, model, key_name), usage.cache_write_tokens)
-        if usage.reasoning_tokens:
-            add(("reasoning", provider, model, key_name), usage.reasoning_tokens)
 
     def _loss_label(self, what: str) -> str:
         rows = self._losses.rows

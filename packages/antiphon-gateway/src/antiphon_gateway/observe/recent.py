@@ -14,7 +14,7 @@ import logging
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from functools import partial
 
@@ -24,7 +24,7 @@ from msgspec import Struct, field
 from antiphon.errors import StoreBusy
 from antiphon.providers.call import Attempt
 from antiphon_gateway.observe.cache_record import CacheRecord
-from antiphon_gateway.observe.request_trace import CLIENT_ERRORS, Outcome, RequestTrace, request_outcome
+from antiphon_gateway.observe.record import CLIENT_ERRORS, Outcome, Record, request_outcome
 from antiphon_gateway.share.workers import WorkerFiles
 from antiphon_gateway.threads import RECORDS
 
@@ -112,36 +112,36 @@ class RequestRecord(Struct, frozen=True, kw_only=True):
     """What the cache doctor found, if it is on."""
 
     @classmethod
-    def of(cls, trace: RequestTrace) -> RequestRecord:
+    def of(cls, record: Record) -> RequestRecord:
         """The record of a finished request."""
-        usage = trace.usage
-        error = trace.error
+        usage = record.usage
+        error = record.error
         return cls(
-            id=trace.request_id,
-            time=datetime.fromtimestamp(trace.recorded_at or time.time(), UTC),
-            client_format=trace.client_format,
-            upstream_format=trace.upstream_format,
-            model=_truncate(trace.requested_model),
-            target=target_name(trace.provider, trace.model),
-            key=trace.key,
-            status=trace.status,
-            streamed=trace.streams,
-            seconds=trace.seconds,
-            first_token_seconds=None if trace.first_token is None else trace.first_token - trace.started_at,
-            overhead_seconds=trace.overhead_seconds,
+            id=record.request_id,
+            time=datetime.fromtimestamp(record.ended_at, UTC),
+            client_format=record.client_format,
+            upstream_format=record.upstream_format,
+            model=_truncate(record.requested_model),
+            target=target_name(record.provider, record.model),
+            key=record.key,
+            status=record.status,
+            streamed=record.streams,
+            seconds=record.seconds,
+            first_token_seconds=record.first_token_seconds,
+            overhead_seconds=record.overhead_seconds,
             prompt_tokens=usage.prompt_tokens if usage else 0,
             completion_tokens=usage.completion_tokens if usage else 0,
             cached_tokens=usage.cached_tokens if usage else 0,
             reasoning_tokens=usage.reasoning_tokens if usage else 0,
             cache_write_tokens=usage.cache_write_tokens if usage else 0,
-            operation=trace.operation,
-            repairs=_bounded_lines(trace.repairs) if trace.repairs else (),
-            losses=_bounded_lines(trace.losses) if trace.losses else (),
-            attempts=tuple([AttemptRecord.of(attempt) for attempt in trace.attempts[-_MAX_LINES:]]),
-            fallbacks=_bounded_lines(trace.fallbacks) if trace.fallbacks else (),
-            began_early=trace.began_early,
+            operation=record.operation,
+            repairs=_bounded_lines(record.repairs) if record.repairs else (),
+            losses=_bounded_lines(record.losses) if record.losses else (),
+            attempts=tuple([AttemptRecord.of(attempt) for attempt in record.attempts[-_MAX_LINES:]]),
+            fallbacks=_bounded_lines(record.fallbacks) if record.fallbacks else (),
+            began_early=record.began_early,
             error=_truncate(f"{error.kind}: {error.message}") if error is not None else "",
-            cache=None if trace.cache is None else trace.cache_record,
+            cache=None if record.cache is None else record.cache_record,
         )
 
     @property
@@ -172,21 +172,21 @@ class Minute(Struct):
     prompt_tokens: int = 0
     cached_tokens: int = 0
 
-    def add(self, trace: RequestTrace) -> None:
+    def add(self, record: Record) -> None:
         """Count one request. Only answers are timed: refusals are fast, and would hide a slow provider."""
         self.requests += 1
-        if trace.usage is not None:
-            self.prompt_tokens += trace.usage.prompt_tokens
-            self.cached_tokens += trace.usage.cached_tokens
-        if trace.status >= 400 or trace.error is not None:
-            outcome = trace.outcome
+        if record.usage is not None:
+            self.prompt_tokens += record.usage.prompt_tokens
+            self.cached_tokens += record.usage.cached_tokens
+        if record.status >= 400 or record.error is not None:
+            outcome = record.outcome
             self.refused += outcome in _CLIENT_OUTCOMES
             self.failed += outcome == "failed"
-        elif trace.is_timed:
-            bucket = _bucket_index(trace.seconds)
+        elif record.is_timed:
+            bucket = _bucket_index(record.seconds)
             self.seconds[bucket] = self.seconds.get(bucket, 0) + 1
-        if trace.first_token is not None:
-            bucket = _bucket_index(trace.first_token - trace.started_at)
+        if record.first_token_seconds is not None:
+            bucket = _bucket_index(record.first_token_seconds)
             self.first_token[bucket] = self.first_token.get(bucket, 0) + 1
 
     def merge(self, other: Minute) -> None:
@@ -226,37 +226,40 @@ class RecentRequests:
         snapshots: WorkerFiles | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._last: deque[RequestRecord | RequestTrace] = deque(maxlen=most)
+        self._last: deque[RequestRecord | Record] = deque(maxlen=most)
         self._refused: deque[RequestRecord] = deque(maxlen=MAX_REFUSED)
         self._has_new_refusals = False
         self._minutes: dict[int, Minute] = {}
         self._most = most
         self._snapshots = snapshots
         self._clock = clock
-        self._unshared: deque[RequestRecord | RequestTrace] = deque(maxlen=most)
+        self._unshared: deque[RequestRecord | Record] = deque(maxlen=most)
         self._shared: deque[msgspec.Raw] = deque(maxlen=most)  # what the other workers can read, encoded
 
-    def add(self, trace: RequestTrace, *, is_bounded: bool = False) -> None:
-        """Add a finished request. Without texts of unknown length its record is made when it is asked for, which is seldom.
-
-        `is_bounded`: it is one of any number of refusals; they do not displace other requests.
-        """
-        now = trace.recorded_at = self._clock()
-        has_texts = trace.error is not None or trace.repairs or trace.losses or len(trace.attempts) > 1
-        kept = RequestRecord.of(trace) if has_texts else trace
-        if is_bounded:
-            self._refused.append(RequestRecord.of(trace))
-            self._has_new_refusals = True
-        else:
+    def add(self, records: Sequence[Record]) -> None:
+        """Add finished requests. Without texts of unknown length what is shown of one is made when it is asked for."""
+        for record in records:
+            has_texts = record.error is not None or record.repairs or record.losses or len(record.attempts) > 1
+            kept = RequestRecord.of(record) if has_texts else record
             self._last.append(kept)
             if self._snapshots is not None:
                 self._unshared.append(kept)
-        start = int(now) // 60 * 60
+            self._count(record)
+
+    def add_refused(self, records: Sequence[Record]) -> None:
+        """Add refused requests, some of any number: they do not displace other requests."""
+        for record in records:
+            self._refused.append(RequestRecord.of(record))
+            self._has_new_refusals = True
+            self._count(record)
+
+    def _count(self, record: Record) -> None:
+        start = int(record.ended_at) // 60 * 60
         minute = self._minutes.get(start)
         if minute is None:
             self._minutes = {known: old for known, old in self._minutes.items() if known > start - MINUTES * 60}
             minute = self._minutes[start] = Minute(start)
-        minute.add(trace)
+        minute.add(record)
 
     async def read(self) -> Activity:
         """The activity of all workers, merged in a thread: there may be thousands of records."""
@@ -286,7 +289,7 @@ class RecentRequests:
         except StoreBusy:
             self._unshared.extendleft(reversed(fresh))
 
-    def _publish(self, snapshots: WorkerFiles, fresh: Iterable[RequestRecord | RequestTrace]) -> None:
+    def _publish(self, snapshots: WorkerFiles, fresh: Iterable[RequestRecord | Record]) -> None:
         """Write the records, in a thread. Only the new ones are encoded."""
         self._shared.extend([msgspec.Raw(msgspec.json.encode(_record(each))) for each in fresh])
         refused = [msgspec.Raw(msgspec.json.encode(each)) for each in list(self._refused)]
@@ -304,8 +307,8 @@ class RecentRequests:
         return int(self._clock()) // 60 * 60
 
 
-def _record(kept: RequestRecord | RequestTrace) -> RequestRecord:
-    return RequestRecord.of(kept) if isinstance(kept, RequestTrace) else kept
+def _record(kept: RequestRecord | Record) -> RequestRecord:
+    return RequestRecord.of(kept) if isinstance(kept, Record) else kept
 
 
 def percentile(histogram: dict[int, int], fraction: float) -> float | None:

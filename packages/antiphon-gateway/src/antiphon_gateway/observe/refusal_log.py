@@ -14,7 +14,7 @@ from functools import partial
 
 from antiphon_gateway.access.client_keys import ClientKey
 from antiphon_gateway.access.refusals import LimitReached
-from antiphon_gateway.observe.request_trace import RequestTrace
+from antiphon_gateway.observe.record import Record
 
 logger = logging.getLogger("antiphon.gateway")
 
@@ -39,9 +39,9 @@ class RefusalLog:
         """A request of a client was refused by one of its limits."""
         self._add((key.name, reached.limit), partial(_write_limit, key.name, reached))
 
-    def add_unknown(self, trace: RequestTrace, peer: str) -> None:
+    def add_unknown(self, record: Record, peer: str) -> None:
         """A request of a client that is not known was refused."""
-        self._add(("", str(trace.status)), partial(_write_unknown, trace, peer))
+        self._add(("", str(record.status)), partial(_write_unknown, record, peer))
 
     def flush(self) -> None:
         """Write what was counted so far."""
@@ -99,19 +99,21 @@ def _write_limit(key: str, reached: LimitReached, more: int) -> None:
         logger.warning("request of key %s refused: %s reached", key, reached.limit, extra=fields)
 
 
-def _write_unknown(trace: RequestTrace, peer: str, more: int) -> None:
-    reason = trace.error.message[:_LONGEST_REASON] if trace.error is not None else ""
+def _write_unknown(record: Record, peer: str, more: int) -> None:
+    reason = record.error.message[:_LONGEST_REASON] if record.error is not None else ""
     fields = {
         "event": "refused",
-        "request_id": trace.request_id,
-        "status": trace.status,
-        "client_format": trace.client_format,
-        "operation": trace.operation,
+        "request_id": record.request_id,
+        "status": record.status,
+        "client_format": record.client_format,
+        "operation": record.operation,
         "peer": peer,
         "error": reason,
     }
     if more:
         fields["left_out"] = more
-        logger.warning("%s more requests refused with %s, the last one from %s", more, trace.status, peer, extra=fields)
+        logger.warning(
+            "%s more requests refused with %s, the last one from %s", more, record.status, peer, extra=fields
+        )
     else:
-        logger.warning("request from %s refused with %s: %s", peer, trace.status, reason, extra=fields)
+        logger.warning("request from %s refused with %s: %s", peer, record.status, reason, extra=fields)

@@ -17,7 +17,7 @@ import msgspec
 
 from antiphon.logs import is_for_people, log_request
 from antiphon.providers.call import Attempt, Fallback
-from antiphon_gateway.observe.request_trace import RequestTrace
+from antiphon_gateway.observe.record import Record
 
 LOG_FIELDS: Mapping[str, str] = {
     "request_id": "the id of the request",
@@ -57,81 +57,96 @@ _LONGEST_ERROR = 1000
 logger = logging.getLogger("antiphon.gateway")
 
 
-def log_finished_request(trace: RequestTrace, seconds: float, overhead: float) -> None:
-    """Write the lines of a finished request."""
-    attempts = trace.attempts
-    if trace.fallbacks or (attempts and any(attempt.error is not None for attempt in attempts)):
-        warn_about_upstreams(trace.request_id, attempts, trace.fallbacks)
-    outcome, defect = trace.outcome, trace.defect
-    if defect is not None:
-        trace.defect = None  # its frames hold the request
-        fields = request_fields(trace, outcome, seconds, overhead)
-        logger.error("internal error while handling a request", exc_info=defect, extra=fields)
-        return
-    level = logging.WARNING if outcome == "failed" else logging.INFO
-    if not logger.isEnabledFor(level):
-        return
-    target = f"{trace.provider}/{trace.model}" if trace.model else trace.provider or "no provider"
-    asked = f"{trace.client_format} {trace.requested_model or trace.operation}".strip()
-    message = f"{asked} -> {target} {trace.status} in {seconds:.3f} s"
+class RequestLog:
+    """The lines of finished requests."""
+
+    def add(self, records: Sequence[Record]) -> None:
+        """Write the lines of these requests."""
+        for record in records:
+            attempts = record.attempts
+            if record.fallbacks or len(attempts) > 1 or (attempts and attempts[0].error is not None):
+                warn_about_upstreams(record.request_id, attempts, record.fallbacks)
+            if record.defect is not None:
+                _log_defect(record)
+                continue
+            outcome = record.outcome
+            level = logging.WARNING if outcome == "failed" else logging.INFO
+            if logger.isEnabledFor(level):
+                _log(record, outcome, level)
+
+    def add_refused(self, records: Sequence[Record]) -> None:
+        """Refusals of any number have lines of their own (`RefusalLog`)."""
+
+
+def _log_defect(record: Record) -> None:
+    defect, record.defect = record.defect, None  # its frames hold the request
+    fields = request_fields(record, record.outcome)
+    logger.error("internal error while handling a request", exc_info=defect, extra=fields)
+
+
+def _log(record: Record, outcome: str, level: int) -> None:
+    target = f"{record.provider}/{record.model}" if record.model else record.provider or "no provider"
+    asked = f"{record.client_format} {record.requested_model or record.operation}".strip()
+    message = f"{asked} -> {target} {record.status} in {record.seconds:.3f} s"
     if is_for_people():
-        fields = _further_fields(trace, {"request_id": trace.request_id, "overhead_ms": round(overhead * 1000, 3)})
+        overhead = round(record.overhead_seconds * 1000, 3)
+        fields = _further_fields(record, {"request_id": record.request_id, "overhead_ms": overhead})
     else:
-        fields = request_fields(trace, outcome, seconds, overhead)
+        fields = request_fields(record, outcome)
     log_request(logger, level, message, fields)
 
 
-def request_fields(trace: RequestTrace, outcome: str, seconds: float, overhead: float) -> dict[str, Any]:
+def request_fields(record: Record, outcome: str) -> dict[str, Any]:
     """The facts of a finished request, by their name in the log."""
     fields: dict[str, Any] = {
-        "request_id": trace.request_id,
-        "status": trace.status,
+        "request_id": record.request_id,
+        "status": record.status,
         "outcome": outcome,
-        "operation": trace.operation,
-        "client_format": trace.client_format,
-        "key": trace.key,
-        "model": trace.requested_model,
-        "provider": trace.provider,
-        "target_model": trace.model,
-        "streamed": trace.streams,
-        "attempts": len(trace.attempts),
-        "seconds": round(seconds, 4),
-        "overhead_ms": round(overhead * 1000, 3),
+        "operation": record.operation,
+        "client_format": record.client_format,
+        "key": record.key,
+        "model": record.requested_model,
+        "provider": record.provider,
+        "target_model": record.model,
+        "streamed": record.streams,
+        "attempts": len(record.attempts),
+        "seconds": round(record.seconds, 4),
+        "overhead_ms": round(record.overhead_seconds * 1000, 3),
         "repairs": [],
         "losses": [],
     }
-    if trace.upstream_format:
-        fields["upstream_format"] = trace.upstream_format
-    if trace.attempts and trace.attempts[-1].credential:
-        fields["credential"] = trace.attempts[-1].credential
-    if (usage := trace.usage) is not None:
+    if record.upstream_format:
+        fields["upstream_format"] = record.upstream_format
+    if record.attempts and record.attempts[-1].credential:
+        fields["credential"] = record.attempts[-1].credential
+    if (usage := record.usage) is not None:
         fields["cache_read_tokens"] = usage.cached_tokens
         fields["cache_write_tokens"] = usage.cache_write_tokens
         fields["reasoning_tokens"] = usage.reasoning_tokens
-    return _further_fields(trace, fields)
+    return _further_fields(record, fields)
 
 
-def _further_fields(trace: RequestTrace, fields: dict[str, Any]) -> dict[str, Any]:
+def _further_fields(record: Record, fields: dict[str, Any]) -> dict[str, Any]:
     """`fields` with the facts that are in the line for people, too, where they apply."""
-    attempts, usage, error = trace.attempts, trace.usage, trace.error
-    if trace.key:
-        fields["key"] = trace.key
-    if trace.repairs:
-        fields["repairs"] = [str(action) for action in trace.repairs]
-    if trace.losses:
-        fields["losses"] = [str(loss) for loss in trace.losses]
-    if trace.first_token is not None:
-        fields["ttft_seconds"] = round(trace.first_token - trace.started_at, 4)
+    attempts, usage, error = record.attempts, record.usage, record.error
+    if record.key:
+        fields["key"] = record.key
+    if record.repairs:
+        fields["repairs"] = [str(action) for action in record.repairs]
+    if record.losses:
+        fields["losses"] = [str(loss) for loss in record.losses]
+    if record.first_token_seconds is not None:
+        fields["ttft_seconds"] = round(record.first_token_seconds, 4)
     if usage is not None:
         fields["input_tokens"] = usage.prompt_tokens
         fields["output_tokens"] = usage.completion_tokens
     if len(attempts) > 1 or (attempts and attempts[0].error is not None):
         fields["attempt_outcomes"] = [_attempt_fields(attempt) for attempt in attempts]
-    if trace.fallbacks:
-        fields["fallback_reason"] = "; ".join(map(str, trace.fallbacks))
-    if trace.cache is not None and (found := trace.cache_record) is not None:
+    if record.fallbacks:
+        fields["fallback_reason"] = "; ".join(map(str, record.fallbacks))
+    if record.cache is not None and (found := record.cache_record) is not None:
         fields["cache_doctor"] = msgspec.to_builtins(found)
-    if trace.began_early:
+    if record.began_early:
         fields["began_early"] = True
     if error is not None:
         fields["error_kind"] = error.kind

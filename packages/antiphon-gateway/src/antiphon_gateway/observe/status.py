@@ -13,12 +13,12 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 from msgspec import Struct
 
-from antiphon.providers.credentials.health import CredentialStatus
-from antiphon.providers.engine.target_health import CircuitStatus
+from antiphon.providers.keys.health import CredentialStatus
+from antiphon.providers.keys.target_health import CircuitStatus
 from antiphon_gateway.observe.ledger_search import LedgerSearch
 from antiphon_gateway.observe.recent import Activity, Minute, RequestRecord, percentile
+from antiphon_gateway.observe.record import Outcome
 from antiphon_gateway.observe.request_search import RequestFilter, TargetStats, target_stats
-from antiphon_gateway.observe.request_trace import Outcome
 from antiphon_gateway.observe.spend_summary import SpendSummary
 from antiphon_gateway.share.redis_store import SharedStatus
 

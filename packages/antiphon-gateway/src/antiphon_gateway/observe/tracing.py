@@ -1,7 +1,7 @@
 """`RequestTracer`: each request as an OpenTelemetry span with its upstream attempts as children (GenAI conventions), and metrics.
 
 The span of a request starts before the first upstream is called, so that upstreams continue the trace, and continues the client's
-own if its headers name one. Attributes and attempts are written when the request is over, from its `RequestTrace`, so cancelled
+own if its headers name one. Attributes and attempts are written when the request is over, from its `Record`, so cancelled
 requests are traced too. Spans contain numbers, names and kinds of errors, never prompts or responses.
 
 An attempt records how long it took but not when it started: children follow each other from the start of the request, and the
@@ -11,7 +11,7 @@ last one ends with it. While nothing is traced, the client's trace headers are p
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from antiphon import telemetry
@@ -28,7 +28,7 @@ from antiphon.telemetry.attributes import (
     usage_attributes,
 )
 from antiphon.telemetry.spans import MEASURED, Telemetry, end_span
-from antiphon_gateway.observe.request_trace import RequestTrace
+from antiphon_gateway.observe.record import Record
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
@@ -41,7 +41,12 @@ _TRACE_HEADERS = ("traceparent", "tracestate")
 class RequestTracer:
     """Records to `recorder`, or to the providers the process has set up. Does nothing if OpenTelemetry is not installed."""
 
+    is_on = False
+    """Whether the last look found a backend for spans."""
+
     def __init__(self, recorder: Telemetry | None = None) -> None:
+        self.base_urls: Mapping[str, str] = {}
+        """The addresses of the providers by name."""
         self._is_global = recorder is None
         self._nowhere_until = 0.0  # no exporter is set up; checked again at this time
         try:
@@ -49,40 +54,46 @@ class RequestTracer:
         except ExtraMissing:
             self._nowhere_until = float("inf")
 
-    def start(self, trace: RequestTrace, headers: Mapping[str, str]) -> None:
+    def start(self, record: Record, headers: Mapping[str, str]) -> None:
         """Start the span of a request whose model is known. `headers` are the client's, their names in lower case."""
-        if self._is_traced():
-            trace.span, trace.span_began = self._start_span(trace, headers)
-            trace.trace_headers = self._recorder.headers(trace.span)
+        self.is_on = self._is_traced()
+        if self.is_on:
+            record.span, record.span_began = self._start_span(record, headers)
+            record.trace_headers = self._recorder.headers(record.span)
         elif "traceparent" in headers:
-            trace.trace_headers = _given(headers)
+            record.trace_headers = _given(headers)
 
-    def record(
-        self, trace: RequestTrace, headers: Mapping[str, str], base_urls: Mapping[str, str] | None = None
-    ) -> None:
-        """Trace a finished request. `base_urls` are the addresses of the providers by name."""
-        if trace.span is None and not self._is_traced():
-            return
+    def add(self, records: Sequence[Record]) -> None:
+        """Trace finished requests that have a span."""
+        for record in records:
+            if record.span is not None:
+                self._end(record)
+
+    def add_refused(self, records: Sequence[Record]) -> None:
+        """Requests that were refused by a limit, or of an unknown client, have no spans."""
+
+    def _end(self, record: Record) -> None:
         from opentelemetry.trace import SpanKind, set_span_in_context
 
-        span, began = (trace.span, trace.span_began) if trace.span is not None else self._start_span(trace, headers)
-        ended = began + int(trace.seconds * _SECOND)
+        span, began = record.span, record.span_began
+        ended = began + int(record.seconds * _SECOND)
         inside = set_span_in_context(span)
         at = began
-        for place, attempt in enumerate(trace.attempts):
-            is_answer = place == len(trace.attempts) - 1 and attempt.error is None
+        for place, attempt in enumerate(record.attempts):
+            is_answer = place == len(record.attempts) - 1 and attempt.error is None
             until = ended if is_answer else min(ended, at + int(attempt.seconds * _SECOND))
-            attributes = _attempt_attributes(attempt, trace.operation, (base_urls or {}).get(attempt.provider, ""))
+            attributes = _attempt_attributes(attempt, record.operation, self.base_urls.get(attempt.provider, ""))
             if is_answer:
-                attributes |= _answer_attributes(trace)
-            name = f"{trace.operation} {attempt.model[:LONGEST_NAME]}".strip()
+                attributes |= _answer_attributes(record)
+            name = f"{record.operation} {attempt.model[:LONGEST_NAME]}".strip()
             child = self._recorder.start_span(name, SpanKind.CLIENT, attributes, inside, at)
             error = attempt.error.kind if attempt.error is not None else ""
             end_span(child, error, until)
-            self._measure(trace if is_answer else None, attributes, error, (until - at) / _SECOND)
+            self._measure(record if is_answer else None, attributes, error, (until - at) / _SECOND)
             at = until
-        span.set_attributes(_request_attributes(trace))
-        end_span(span, _error_type(trace), ended)
+        span.set_attributes(_request_attributes(record))
+        end_span(span, _error_type(record), ended)
+        record.span = None  # the record is kept for a while
 
     def close(self) -> None:
         """Send the remaining spans and metrics."""
@@ -105,18 +116,18 @@ class RequestTracer:
             return False
         return True
 
-    def _start_span(self, trace: RequestTrace, headers: Mapping[str, str]) -> tuple[Span, int]:
+    def _start_span(self, record: Record, headers: Mapping[str, str]) -> tuple[Span, int]:
         """The span, and when it began in nanoseconds of the wall clock."""
         from opentelemetry.propagate import extract
         from opentelemetry.trace import SpanKind
 
-        model = trace.requested_model[:LONGEST_NAME]
-        attributes = {"gen_ai.operation.name": trace.operation, "gen_ai.request.model": model}
-        began = time.time_ns() - int((time.monotonic() - trace.started_at) * _SECOND)
-        name, parent = f"{trace.operation} {model}".strip(), extract(_given(headers))
+        model = record.requested_model[:LONGEST_NAME]
+        attributes = {"gen_ai.operation.name": record.operation, "gen_ai.request.model": model}
+        began = time.time_ns() - int((time.monotonic() - record.started_at) * _SECOND)
+        name, parent = f"{record.operation} {model}".strip(), extract(_given(headers))
         return self._recorder.start_span(name, SpanKind.SERVER, nonzero(attributes), parent, began), began
 
-    def _measure(self, answered: RequestTrace | None, attributes: Attributes, error: str, seconds: float) -> None:
+    def _measure(self, answered: Record | None, attributes: Attributes, error: str, seconds: float) -> None:
         """Record the metrics of one attempt; those of the answer only if there is one."""
         measured = {name: value for name, value in attributes.items() if name in MEASURED}
         if error:
@@ -124,7 +135,7 @@ class RequestTracer:
         first_chunk = usage = None
         if answered is not None:
             usage = answered.usage
-            first_chunk = None if answered.first_token is None else answered.first_token - answered.started_at
+            first_chunk = answered.first_token_seconds
         self._recorder.instruments.record_call(measured, seconds, first_chunk, usage)
 
 
@@ -142,30 +153,30 @@ def _given(headers: Mapping[str, str]) -> dict[str, str]:
     return {name: headers[name] for name in _TRACE_HEADERS if name in headers}
 
 
-def _error_type(trace: RequestTrace) -> str:
+def _error_type(record: Record) -> str:
     """The kind of error on this side. An invalid request of the client is not a server error."""
-    if trace.client_disconnected:
+    if record.client_left:
         return "client_left"
-    if 400 <= trace.status < 500:
+    if 400 <= record.status < 500:
         return ""
-    return trace.error.kind if trace.error is not None else ""
+    return record.error.kind if record.error is not None else ""
 
 
-def _request_attributes(trace: RequestTrace) -> dict[str, Any]:
+def _request_attributes(record: Record) -> dict[str, Any]:
     return {
-        **provider_attributes(trace.provider, trace.operation),
-        **_answer_attributes(trace),
+        **provider_attributes(record.provider, record.operation),
+        **_answer_attributes(record),
         **nonzero(
             {
-                "gen_ai.request.stream": trace.streams,
-                "http.response.status_code": trace.status,
-                "user.id": trace.key,
-                "antiphon.request_id": trace.request_id,
-                "antiphon.client_format": trace.client_format,
-                "antiphon.upstream_format": trace.upstream_format,
-                "antiphon.repairs": len(trace.repairs),
-                "antiphon.losses": len(trace.losses),
-                "antiphon.overhead_seconds": trace.overhead_seconds,
+                "gen_ai.request.stream": record.streams,
+                "http.response.status_code": record.status,
+                "user.id": record.key,
+                "antiphon.request_id": record.request_id,
+                "antiphon.client_format": record.client_format,
+                "antiphon.upstream_format": record.upstream_format,
+                "antiphon.repairs": len(record.repairs),
+                "antiphon.losses": len(record.losses),
+                "antiphon.overhead_seconds": record.overhead_seconds,
             }
         ),
     }
@@ -185,11 +196,11 @@ def _attempt_attributes(attempt: Attempt, operation: str, base_url: str) -> dict
     }
 
 
-def _answer_attributes(trace: RequestTrace) -> dict[str, Any]:
+def _answer_attributes(record: Record) -> dict[str, Any]:
     attributes = {
-        **finish_attributes(trace.stop_reason, trace.response_id, trace.response_model or trace.model),
-        **usage_attributes(trace.usage),
+        **finish_attributes(record.stop_reason, record.response_id, record.response_model or record.model),
+        **usage_attributes(record.usage),
     }
-    if trace.first_token is not None:
-        attributes["gen_ai.response.time_to_first_chunk"] = trace.first_token - trace.started_at
+    if record.first_token_seconds is not None:
+        attributes["gen_ai.response.time_to_first_chunk"] = record.first_token_seconds
     return attributes

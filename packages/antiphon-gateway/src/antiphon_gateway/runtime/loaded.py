@@ -15,12 +15,12 @@ from itertools import chain
 from antiphon.http.client.request import Timeouts, Transport
 from antiphon.http.origin import OriginRules
 from antiphon.prices.table import PriceTable
-from antiphon.providers.credentials.health import CredentialStatus
-from antiphon.providers.credentials.pool import CredentialPool
-from antiphon.providers.credentials.secret import is_token_source
-from antiphon.providers.credentials.shared_state import HealthSource
 from antiphon.providers.engine.provider import Provider
-from antiphon.providers.engine.target_health import CircuitPolicy, HostCircuits, TargetHealth
+from antiphon.providers.keys.health import CredentialStatus
+from antiphon.providers.keys.ring import KeyRing
+from antiphon.providers.keys.secret import is_token_source
+from antiphon.providers.keys.sharing import HealthSource
+from antiphon.providers.keys.target_health import CircuitPolicy, HostCircuits, TargetHealth
 from antiphon.providers.presets import normalize_base_url
 from antiphon.providers.retry import RetryPolicy
 from antiphon.providers.routes import Route, RouteTable, Target
@@ -29,7 +29,7 @@ from antiphon.wire.request import PromptCaching, read_cache_prompt
 from antiphon_gateway.access.client_keys import ClientKeys, KeyDirectory
 from antiphon_gateway.config.settings import Config, ProviderSettings
 from antiphon_gateway.observe.cache_record import CacheWatch, open_cache_watch
-from antiphon_gateway.runtime.offline import OfflineProvider
+from antiphon_gateway.runtime.offline import is_offline, offline_provider
 from antiphon_gateway.runtime.provider_models import ProviderModels
 
 
@@ -62,11 +62,11 @@ class LoadedConfig:
             self.cache_watch = (previous and previous.cache_watch) or open_cache_watch()
         self.volatile_lines = config.cache_doctor.normalise
         self._capabilities = CapabilityTable(config.capabilities) if config.capabilities else None
-        self.providers: dict[str, Provider | OfflineProvider] = {
+        self.providers: dict[str, Provider] = {
             settings.name: self._upstream(settings, transport, previous) for settings in config.providers
         }
         self.base_urls = {
-            name: upstream.base_url for name, upstream in self.providers.items() if isinstance(upstream, Provider)
+            name: upstream.base_url for name, upstream in self.providers.items() if not is_offline(upstream)
         }
         self.embedded_calls = {each.name: each.embedded_calls for each in config.providers if each.embedded_calls}
         """The models of each provider, as globs, whose calls are read from their text."""
@@ -103,20 +103,20 @@ class LoadedConfig:
     @property
     def credentials(self) -> dict[str, list[CredentialStatus]]:
         """The health of the keys of each provider."""
-        pools = {name: upstream.pool for name, upstream in self.providers.items()}
-        return {name: pool.status() for name, pool in pools.items() if pool is not None}
+        rings = {name: upstream.keys for name, upstream in self.providers.items()}
+        return {name: ring.status() for name, ring in rings.items() if ring is not None}
 
     @property
-    def credential_pools(self) -> list[tuple[str, CredentialPool]]:
-        """The key pool of each provider that has keys, with the URL the keys are for."""
-        providers = (upstream for upstream in self.providers.values() if isinstance(upstream, Provider))
-        return [(upstream.base_url, upstream.pool) for upstream in providers if upstream.pool is not None]
+    def key_rings(self) -> list[tuple[str, KeyRing]]:
+        """The keys of each provider that has some, with the URL they are for."""
+        providers = self.providers.values()
+        return [(upstream.base_url, upstream.keys) for upstream in providers if upstream.keys is not None]
 
     @property
     def health_sources(self) -> list[tuple[str, HealthSource]]:
         """What processes share: the keys and the circuits of each host, with its URL."""
         circuits = [(url, HostCircuits(self.target_health, name)) for name, url in self.base_urls.items()]
-        return [*self.credential_pools, *circuits]
+        return [*self.key_rings, *circuits]
 
     @property
     def secrets(self) -> tuple[str, ...]:
@@ -148,17 +148,15 @@ class LoadedConfig:
         is_same = known is not None and known.policy == policy and known.measures == measures
         return known if known is not None and is_same else TargetHealth(policy, measures=measures)
 
-    def _upstream(
-        self, settings: ProviderSettings, transport: Transport, previous: LoadedConfig | None
-    ) -> Provider | OfflineProvider:
+    def _upstream(self, settings: ProviderSettings, transport: Transport, previous: LoadedConfig | None) -> Provider:
         if settings.is_offline:
-            return OfflineProvider(settings.name)
+            return offline_provider(settings.name)
         preset = settings.effective_preset
         return Provider(
             settings.name,
             preset,
             normalize_base_url(settings.base_url or preset.base_url, settings.name),
-            pool=self._reuse_or_build_pool(settings, previous),
+            keys=self._reuse_or_build_ring(settings, previous),
             transport=transport,
             headers=settings.headers,
             environ=self.environ,
@@ -175,7 +173,7 @@ class LoadedConfig:
             reasoning_as_text=settings.reasoning_as_text,
         )
 
-    def _reuse_or_build_pool(self, settings: ProviderSettings, previous: LoadedConfig | None) -> CredentialPool | None:
+    def _reuse_or_build_ring(self, settings: ProviderSettings, previous: LoadedConfig | None) -> KeyRing | None:
         if not settings.keys:
             return None
         before = [known for known in previous.config.providers if known.name == settings.name] if previous else []
@@ -183,16 +181,16 @@ class LoadedConfig:
             settings.base_url,
             settings.host_settings,
         )
-        kept = previous.providers[settings.name].pool if previous is not None and is_same_host else None
-        return CredentialPool(list(settings.keys), environ=self.environ, previous=kept)
+        kept = previous.providers[settings.name].keys if previous is not None and is_same_host else None
+        return KeyRing(list(settings.keys), environ=self.environ, previous=kept)
 
 
-def _configured_secrets(upstream: Provider | OfflineProvider) -> tuple[str, ...]:
-    keys = () if upstream.pool is None else tuple(upstream.pool.secrets)
+def _configured_secrets(upstream: Provider) -> tuple[str, ...]:
+    keys = () if upstream.keys is None else tuple(upstream.keys.secrets)
     stable = tuple(key for key in keys if not is_token_source(key))
     return stable if len(stable) < len(keys) else upstream.secrets
 
 
-def _model_patterns(upstream: Provider | OfflineProvider) -> tuple[str, ...]:
+def _model_patterns(upstream: Provider) -> tuple[str, ...]:
     """The globs of a provider's models. One without globs gets the names that no other provider claims."""
-    return (upstream.preset.models or ("*",)) if isinstance(upstream, Provider) else ()
+    return () if is_offline(upstream) else upstream.preset.models or ("*",)

@@ -1,141 +1,102 @@
 """The offline provider: no network, no key; clients of all formats get responses.
 
-It takes Chat Completions bodies and returns the bytes of a stream or of a whole response, like any other provider.
+It is a provider like any other, whose transport is a model in this process: it takes Chat Completions bodies and returns the
+bytes of a stream or of a whole response.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing
 from typing import Any
 
 from antiphon.context import LiveContext, RenderedContextEntry
 from antiphon.history import ContextEntry, ContextEntryRole, ModelInputEntry, ModelOutputEntry, ToolCallResultsEntry
+from antiphon.http.client.request import HttpRequest, HttpResponse, Timeouts
 from antiphon.parts import ToolCallResult
-from antiphon.providers.call import Attempt, CallReport, ProviderCallOptions
-from antiphon.providers.credentials.pool import Lease
-from antiphon.providers.engine.attempt import judge
-from antiphon.providers.engine.reply import Reply, StreamReply, UpstreamFailed, WholeReply
-from antiphon.providers.engine.response_reader import ResponseReader
-from antiphon.providers.retry import ONE_ATTEMPT
+from antiphon.providers.call import ProviderCallOptions
+from antiphon.providers.engine.provider import Provider
+from antiphon.providers.engine.reply import UpstreamFailed
+from antiphon.providers.presets import Preset
+from antiphon.providers.retry import RetryPolicy
 from antiphon.providers.router import build_client
 from antiphon.wire import formats
 from antiphon.wire.delta import Assembler, Failed
-from antiphon.wire.output import ProviderError
 from antiphon.wire.request import Message, ModelRequest, ToolDefinition
 
+OFFLINE_URL = "offline:"
+_PRESET = Preset(
+    name="offline",
+    format="openai-chat",
+    base_url=OFFLINE_URL,
+    auth="none",
+    dialect="openai",
+    needs_key=False,
+    serves_only_generation=True,
+)
+_wire = formats["openai-chat"]
 
-class OfflineProvider:
+
+def offline_provider(name: str = "offline") -> Provider:
     """Answers with the guided tour, which is not a language model and says so."""
+    return Provider(
+        name,
+        _PRESET,
+        OFFLINE_URL,
+        keys=None,
+        transport=_OfflineTransport(),
+        headers={},
+        timeouts=Timeouts(),
+        retry=RetryPolicy(retries=0, rotations=0),
+        holds_streams=False,
+    )
 
-    pool = None
-    secrets: tuple[str, ...] = ()
-    format = "openai-chat"
-    wire = formats["openai-chat"]
-    accepts_unchanged_bodies = True
-    reports_stream_usage = False
-    streams_only = False
-    wire_options: Mapping[str, Any] = {}
 
-    def __init__(self, name: str = "offline") -> None:
-        self.name = name
+def is_offline(provider: Provider) -> bool:
+    """Whether a provider is the offline one."""
+    return provider.base_url == OFFLINE_URL
+
+
+class _OfflineTransport:
+    def __init__(self) -> None:
         self._model = build_client("offline", {})
 
-    def call(
-        self, model: str, body: Sequence[bytes], *, streams: bool, read: Callable[[bytes], Any] | None = None
-    ) -> OfflineCall:
-        """A request, prepared; `read` as for `UpstreamRequest`."""
-        return OfflineCall(self, model, body, streams=streams, read=read)
-
-    def scrub(self, error: ProviderError) -> ProviderError:
-        """It has no secrets."""
-        return error
-
-    async def answer(self, model: str, body: bytes, *, streams: bool) -> WholeReply | StreamReply:
+    async def send(self, request: HttpRequest) -> HttpResponse:
         """Answer a request body. Raises `UpstreamFailed`."""
-        request = self.wire.read_request(body)
+        asked = _wire.read_request(b"".join(request.body))
         options = ProviderCallOptions(
-            model=model,
-            tools=tuple(tool for tool in request.tools if isinstance(tool, ToolDefinition)),
-            settings=request,
+            model=asked.model,
+            tools=tuple(tool for tool in asked.tools if isinstance(tool, ToolDefinition)),
+            settings=asked,
         )
-        deltas = self._model.call_model(LiveContext(context_from_request(request)), options)
-        if streams:
-            response = _Response(self._streamed(deltas, model))
-            return StreamReply([], [], response.headers, ResponseReader(self.wire), response)
+        deltas = self._model.call_model(LiveContext(context_from_request(asked)), options)
+        if asked.stream:
+            return _Response(_streamed(deltas, asked.model))
         assembler = Assembler()
         async with aclosing(deltas):  # type: ignore[type-var]
             async for delta in deltas:
                 assembler.add(delta)
         if assembler.error is not None:
             raise UpstreamFailed(assembler.error)
-        return WholeReply(self.wire.encode_response(assembler.output).data, {})
+        return _Response(_once(_wire.encode_response(assembler.output).data))
 
-    async def _streamed(self, deltas: AsyncIterator[Any], model: str) -> AsyncIterator[bytes]:
-        writer = self.wire.stream_writer(model)
-        async with aclosing(deltas):  # type: ignore[type-var]
-            async for delta in deltas:
-                if written := writer.write(delta):
-                    yield written
-                if isinstance(delta, Failed):
-                    return
-        yield writer.close()
-
-
-class OfflineCall:
-    """A request for the offline provider, which is also its one attempt."""
-
-    settings = ONE_ATTEMPT
-    should_retry = None
-    sleep: Callable[[float], Awaitable[object]] = staticmethod(asyncio.sleep)
-
-    def __init__(
-        self,
-        provider: OfflineProvider,
-        model: str,
-        body: Sequence[bytes],
-        *,
-        streams: bool,
-        read: Callable[[bytes], Any] | None,
-    ) -> None:
-        self._provider = provider
-        self._model = model
-        self._body = body
-        self.streams = streams
-        self._read = read
-        self._report = CallReport()
-
-    def attempt(self, lease: Lease | None, time_left: float | None, report: CallReport) -> OfflineCall:
-        """The one attempt."""
-        del lease, time_left
-        self._report = report
-        return self
-
-    def judge(self, reply: Reply) -> ProviderError | None:
-        """Why a reply is not an answer; None if it is one."""
-        return judge(reply, self._read, self._provider.name)
-
-    async def run(self) -> WholeReply | StreamReply:
-        """Answer. Raises `UpstreamFailed`."""
-        return await self._provider.answer(self._model, b"".join(self._body), streams=self.streams)
-
-    def succeeded(self, reply: Reply) -> None:
-        """Record the answer."""
-        del reply
-        self._record(None)
-
-    def failed(self, error: ProviderError) -> ProviderError:
-        """Record the failure."""
-        self._record(error)
-        return error
-
-    def close(self) -> None:
+    async def aclose(self) -> None:
         """Nothing is open."""
 
-    def _record(self, error: ProviderError | None) -> None:
-        record = Attempt(provider=self._provider.name, model=self._model, status=200, error=error)
-        self._report.attempts.append(record)
+
+async def _streamed(deltas: AsyncIterator[Any], model: str) -> AsyncIterator[bytes]:
+    writer = _wire.stream_writer(model)
+    async with aclosing(deltas):  # type: ignore[type-var]
+        async for delta in deltas:
+            if written := writer.write(delta):
+                yield written
+            if isinstance(delta, Failed):
+                return
+    yield writer.close()
+
+
+async def _once(data: bytes) -> AsyncIterator[bytes]:
+    yield data
 
 
 class _Response:

@@ -16,6 +16,7 @@ from antiphon.errors import AntiphonError
 from antiphon.providers.default_model import LOCAL_SERVERS, PREFERRED
 from antiphon.providers.engine.model_list import fetch_models
 from antiphon.providers.engine.provider import Provider
+from antiphon_gateway.runtime.offline import is_offline
 
 if TYPE_CHECKING:
     from antiphon_gateway.runtime.loaded import LoadedConfig
@@ -35,7 +36,7 @@ class ProviderModels:
 
     async def names(self, loaded: LoadedConfig) -> list[tuple[str, str]]:
         """Every name with its provider, as far as a client that requests the name reaches that provider."""
-        providers = [provider for provider in loaded.providers.values() if isinstance(provider, Provider)]
+        providers = [provider for provider in loaded.providers.values() if not is_offline(provider)]
         async with self._asking:
             await asyncio.gather(*(self._refresh(provider) for provider in providers))
         return [

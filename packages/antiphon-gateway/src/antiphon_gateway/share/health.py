@@ -12,7 +12,7 @@ from functools import partial
 from hashlib import blake2b
 from typing import Protocol, TypeAlias
 
-from antiphon.providers.credentials.shared_state import NO_COOLDOWNS, HealthSource, SharedHealth
+from antiphon.providers.keys.sharing import NO_COOLDOWNS, HealthSource, SharedHealth
 
 Sources: TypeAlias = Callable[[], Iterable[tuple[str, HealthSource]]]
 """The keys and circuits in use, each with its URL."""

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import inf
 
 from antiphon.ids import new_id
-from antiphon.providers.credentials.shared_state import RETENTION_SECONDS, SharedHealth
+from antiphon.providers.keys.sharing import RETENTION_SECONDS, SharedHealth
 from antiphon_gateway.share.buckets import BucketReport
 from antiphon_gateway.share.counters import Amount, CounterStore, Period
 from antiphon_gateway.share.redis_store import PREFIX, Command, RedisStore, StoreScript

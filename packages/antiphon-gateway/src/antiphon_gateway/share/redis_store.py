@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from msgspec import Struct, field
 
 from antiphon.errors import CredentialError, SharedStoreUnavailable
-from antiphon.providers.credentials.secret import HIDDEN, Credential
+from antiphon.providers.keys.secret import HIDDEN, Credential
 from antiphon_gateway.config.store_url import StoreUrl
 
 if TYPE_CHECKING:

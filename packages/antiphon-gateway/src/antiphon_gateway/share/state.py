@@ -19,7 +19,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 
 from antiphon.errors import SharedStoreUnavailable
-from antiphon.providers.credentials.secret import Credential
+from antiphon.providers.keys.secret import Credential
 from antiphon_gateway.config.settings import GatewaySettings
 from antiphon_gateway.config.store_url import parse_store_url
 from antiphon_gateway.share.buckets import SYNC_SECONDS, Buckets

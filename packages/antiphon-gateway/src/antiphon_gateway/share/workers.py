@@ -20,8 +20,8 @@ import msgspec
 from msgspec import Struct, structs
 
 from antiphon.ids import new_id
-from antiphon.providers.credentials.health import CredentialStatus
-from antiphon.providers.credentials.shared_state import SharedHealth
+from antiphon.providers.keys.health import CredentialStatus
+from antiphon.providers.keys.sharing import SharedHealth
 from antiphon.wire.output import ProviderError
 
 logger = logging.getLogger("antiphon.gateway")

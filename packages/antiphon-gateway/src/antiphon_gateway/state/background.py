@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from functools import partial
@@ -220,7 +219,7 @@ class BackgroundAnswers:
         `hold` counts the request until the answer has ended. Raises `StateLimitReached`.
         """
         owner, answer_id = key
-        hold = hold or Governor(lambda: sys.maxsize).hold(owner)
+        hold = hold or Governor().hold(owner)
         try:
             answer = BackgroundAnswer(shape, hold.another(), partial(self._make_room, 0, owner))
             await STATE.run(self.unfinished.put, answer_id, owner, answer.body, may_take=seconds, request=request)
@@ -249,6 +248,11 @@ class BackgroundAnswers:
         answer = self._answers.pop(key, None)
         if answer is not None:
             answer.hold.release()
+
+    async def drain(self, grace: float) -> None:
+        """Wait until the answers in progress have ended, at most `grace` seconds: a client polls for them elsewhere later."""
+        if tasks := list(self._tasks.values()):
+            await asyncio.wait(tasks, timeout=grace)
 
     async def aclose(self) -> None:
         """Cancel all."""

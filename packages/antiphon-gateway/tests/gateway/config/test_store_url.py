@@ -12,7 +12,8 @@ import pytest
 
 from antiphon_gateway.cli.doctor import run_checks
 from antiphon_gateway.config.file import load_config, read_config
-from antiphon_gateway.config.settings import ConfigError, config_schema
+from antiphon_gateway.config.problems import ConfigError
+from antiphon_gateway.config.settings import config_schema
 from antiphon_gateway.config.store_url import StoreUrl, parse_store_url
 from antiphon_gateway.observe.recent import RecentRequests
 from antiphon_gateway.observe.status import Status, build_status, status_json

@@ -16,11 +16,11 @@ from antiphon.errors import WireError
 from antiphon.http.client.client import HttpClient
 from antiphon.http.client.request import Timeouts
 from antiphon.providers.call import CallReport
-from antiphon.providers.credentials.pool import CredentialPool
 from antiphon.providers.engine.attempt import UpstreamRequest
-from antiphon.providers.engine.model_call import ModelCall
 from antiphon.providers.engine.provider import Provider
+from antiphon.providers.engine.provider_call import ProviderCall
 from antiphon.providers.engine.reply import UpstreamFailed, WholeReply
+from antiphon.providers.keys.ring import KeyRing
 from antiphon.providers.presets import PRESETS
 from antiphon.providers.retry import RetryPolicy
 from antiphon.providers.routes import Target
@@ -28,7 +28,7 @@ from antiphon_gateway.access.client_keys import hash_key
 from antiphon_gateway.config.settings import ClientKeySettings, Config, ModelSettings, ProviderSettings
 from antiphon_gateway.endpoints.embeddings import embeddings_unsupported, embeddings_url
 from antiphon_gateway.errors import error_response, provider_error_response
-from antiphon_gateway.generate.prepare import read_model_name, replace_model
+from antiphon_gateway.generate.body_fields import read_model_name, replace_model
 from gateway.rig import FAST, Rig, rig, serving
 from gateway.strict_upstream import hang
 from providers.scripted_server import Reply, ScriptedServer
@@ -102,7 +102,7 @@ def provider_at(url: str) -> Provider:
         "openai",
         PRESETS["openai"],
         f"{url}/v1",
-        pool=CredentialPool([SECRET]),
+        keys=KeyRing([SECRET]),
         transport=HttpClient({}),
         headers={},
         timeouts=Timeouts(),
@@ -121,7 +121,7 @@ def embed(url: str, body: bytes) -> WholeReply:
             return request
 
         try:
-            reply = await ModelCall([Target("openai", "theirs")], prepare, CallReport()).reply()
+            reply = await ProviderCall([Target("openai", "theirs")], prepare, CallReport()).reply()
         finally:
             await provider.transport.aclose()
         assert isinstance(reply, WholeReply)

@@ -14,8 +14,8 @@ from antiphon.errors import WireError
 from antiphon.providers.routes import Route
 from antiphon_gateway.endpoints.models import get_model, list_models
 from antiphon_gateway.errors import error_response
-from antiphon_gateway.generate.model_names import ModelEntry, unknown_model_error, visible_models
 from antiphon_gateway.routes import Endpoint, match_route
+from antiphon_gateway.runtime.model_names import ModelEntry, unknown_model_error, visible_models
 from providers.scripted_server import Received, Reply, ScriptedServer
 
 ROUTES = [

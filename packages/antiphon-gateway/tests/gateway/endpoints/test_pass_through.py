@@ -25,8 +25,8 @@ from antiphon.providers.presets import PRESETS
 from antiphon.providers.retry import RetryPolicy
 from antiphon_gateway.access.client_keys import BUDGET_LIMITS, hash_key
 from antiphon_gateway.config.settings import ClientKeySettings, Config, ProviderSettings
-from antiphon_gateway.endpoints.body_relay import read_any_usage
 from antiphon_gateway.endpoints.pass_through import upstream_url
+from antiphon_gateway.generate.whole_body import read_any_usage
 from gateway.rig import FAST, Client, Got, serving
 
 AUDIO = bytes(range(256)) * 1000
@@ -551,7 +551,7 @@ def test_where_requests_go(preset: str, base_url: str, api: str, path: str, depl
         preset,
         PRESETS[preset],
         base_url,
-        pool=None,
+        keys=None,
         transport=HttpClient({}),
         headers={},
         timeouts=Timeouts(),

@@ -15,7 +15,8 @@ from antiphon.wire import FORMATS
 from antiphon.wire.output import ModelOutput
 from antiphon.wire.request import Message, ModelRequest, ToolChoice, ToolDefinition
 from antiphon_gateway.config.file import load_config
-from antiphon_gateway.config.settings import Config, ConfigError, ModelSettings, ProviderSettings
+from antiphon_gateway.config.problems import ConfigError
+from antiphon_gateway.config.settings import Config, ModelSettings, ProviderSettings
 from gateway.rig import ENVIRONMENT, FAST, KEY, MODELS, Client, provider_of, serving
 from gateway.strict_upstream import StrictUpstream
 

@@ -19,8 +19,9 @@ from antiphon.wire.output import ErrorKind
 from antiphon.wire.request import Message, ModelRequest
 from antiphon.wire.sse import SseReader
 from antiphon_gateway.config.settings import Config, ModelSettings
-from antiphon_gateway.generate.encoders import without_usage
-from antiphon_gateway.generate.prepare import RequestPreparer, stream_options, with_usage_requested
+from antiphon_gateway.generate.body_fields import stream_options, with_usage_requested
+from antiphon_gateway.generate.channels import without_usage
+from antiphon_gateway.generate.preparer import Preparer
 from gateway.rig import FAST, KEY, MODELS, Rig, path_of, provider_of, rig, serving
 from gateway.strict_upstream import (
     CLOSED,
@@ -287,14 +288,14 @@ def test_a_body_that_is_passed_through_is_never_parsed(
     gateway: Rig, monkeypatch: pytest.MonkeyPatch, streams: bool
 ) -> None:
     """Parsing a long conversation would double the work of passing it on."""
-    parsed: list[RequestPreparer] = []
-    parse: Any = vars(RequestPreparer)["parsed_request"].fget
+    parsed: list[Preparer] = []
+    parse: Any = vars(Preparer)["parsed_request"].fget
 
-    def noted(preparer: RequestPreparer) -> Any:
+    def noted(preparer: Preparer) -> Any:
         parsed.append(preparer)
         return parse(preparer)
 
-    monkeypatch.setattr(RequestPreparer, "parsed_request", property(noted))
+    monkeypatch.setattr(Preparer, "parsed_request", property(noted))
     with gateway.client() as client:
         got = client.ask("openai-chat", "gpt-4o", QUESTION, streams=streams)
         assert got.status == 200

@@ -14,10 +14,11 @@ from antiphon.providers.engine.reply import StreamReply
 from antiphon.providers.engine.response_reader import ResponseReader
 from antiphon.wire import formats
 from antiphon.wire.output import ProviderError
-from antiphon_gateway.generate.early_start import KeepAlive
-from antiphon_gateway.generate.encoders import PassThroughEncoder
+from antiphon_gateway.generate.channels import Same, StreamFailed
+from antiphon_gateway.generate.frame import StreamFrame
 from antiphon_gateway.generate.relay import Relay
-from antiphon_gateway.observe.request_trace import RequestTrace
+from antiphon_gateway.generate.whole_body import Whole
+from antiphon_gateway.observe.record import Record
 from http_ends.client.raw_host import LOOPS, run_on
 from providers.sample_answers import STREAMS
 
@@ -98,15 +99,16 @@ class Started:
         self.response = IteratedResponse(*pieces)
         self.attempt = Attempt()
         self.statuses: list[int] = []
-        self.trace = RequestTrace(request_id="r", client_format="openai-chat")
+        self.record = Record(request_id="r", client_format="openai-chat")
         self.client = FakeClient()
         reply = StreamReply([], [], {}, ResponseReader(WIRE), self.response, self.attempt)
+        frame = StreamFrame(WIRE, "m", keep_alive)
+        channel = options.pop("channel", Same)(WIRE, "m", self.record, frame, lambda error: error)
         self.relay = Relay(
             reply,
-            options.pop("encoder", None) or PassThroughEncoder(WIRE, "m"),
-            self.trace,
-            scrub=lambda error: error,
-            keep_alive=KeepAlive(WIRE, "m", keep_alive),
+            channel,
+            self.record,
+            frame=frame,
             deadline=options.pop("deadline", time.monotonic() + 60),
             on_end=self.statuses.append,
             **options,
@@ -124,7 +126,7 @@ def test_a_stream_is_passed_on_and_ended(loop: str) -> None:
         await started.end()
         assert (started.client.data, started.client.end) == (CHAT, "complete")
         assert started.statuses == [200]
-        assert started.trace.error is None
+        assert started.record.error is None
         assert started.attempt.is_closed
         await asyncio.wait_for(started.response.is_closed.wait(), 20)
 
@@ -138,8 +140,8 @@ def test_a_stream_that_breaks_ends_with_an_error() -> None:
         assert b"closed the connection" in started.client.data
         assert started.client.end == "complete"
         assert started.statuses == [200]
-        assert started.trace.error is not None
-        assert started.trace.error.kind == "stream_cut"
+        assert started.record.error is not None
+        assert started.record.error.kind == "stream_cut"
 
     run_on("asyncio", work())
 
@@ -196,21 +198,19 @@ def test_a_cancelled_stream_closes_the_upstream_and_is_recorded(seconds: float, 
     run_on("asyncio", work())
 
 
-class BrokenEncoder(PassThroughEncoder):
-    def feed(self, piece: bytes, deltas: Any) -> bytes:
-        if piece:
-            raise ZeroDivisionError
-        return b""
+class BrokenChannel(Same):
+    def feed(self, data: bytes) -> bytes:
+        raise ZeroDivisionError
 
 
 def test_a_defect_of_ours_is_recorded_as_500_and_truncates_the_stream() -> None:
     async def work() -> None:
-        started = Started(CHAT, encoder=BrokenEncoder(WIRE, "m"))
+        started = Started(CHAT, channel=BrokenChannel)
         await started.end()
         assert started.client.end == "truncated"
         assert started.statuses == [500]
         assert started.attempt.is_closed
-        assert isinstance(started.trace.defect, ZeroDivisionError)
+        assert isinstance(started.record.defect, ZeroDivisionError)
 
     run_on("asyncio", work())
 
@@ -254,5 +254,50 @@ def test_bytes_after_the_end_are_limited() -> None:
         await started.end()
         assert len(started.client.data) < len(CHAT) + 70_000
         assert started.response.taken < 100
+
+    run_on("asyncio", work())
+
+
+def test_a_file_passes_unchanged_and_ends_where_it_was_cut() -> None:
+    async def work() -> None:
+        for pieces, end in (
+            ((b"some", b" bytes"), "complete"),
+            ((b"some", TransportError("lost", "connection_lost")), "truncated"),
+        ):
+            started = Started(*pieces, channel=lambda *_: Whole("application/octet-stream", Record(request_id="r")))
+            await started.end()
+            assert (started.client.data[:4], started.client.end) == (b"some", end)
+            assert started.statuses == [200]
+
+    run_on("asyncio", work())
+
+
+class NoTarget:
+    """A failover without another target."""
+
+    stall_seconds = 0.05
+
+    def __init__(self) -> None:
+        self.asked: list[ProviderError] = []
+
+    def may_continue(self, error: ProviderError) -> bool:
+        self.asked.append(error)
+        return False
+
+    async def next_reply(self, error: ProviderError) -> StreamReply:
+        raise StreamFailed(error)
+
+
+def test_a_stalled_stream_without_another_target_is_waited_for() -> None:
+    async def work() -> None:
+        more, failover = asyncio.Event(), NoTarget()
+        started = Started(CHAT[:40], more, CHAT[40:], failover=failover)
+        async with asyncio.timeout(20):
+            while not failover.asked:
+                await asyncio.sleep(0.01)
+        assert failover.asked[0].code == "stalled"
+        more.set()
+        await started.end()
+        assert (started.client.data, started.client.end) == (CHAT, "complete")
 
     run_on("asyncio", work())

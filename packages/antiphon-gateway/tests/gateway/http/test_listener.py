@@ -22,7 +22,7 @@ import pytest
 from msgspec import structs
 
 from antiphon.http.messages import ClientRequest, Response
-from antiphon.http.server.application import Application
+from antiphon.http.server.application import Admitted, Application, Handler
 from antiphon.http.server.listener import Listener, bind_socket
 from antiphon.http.server.timeouts import ConnectionTimer, unsent_bytes
 from antiphon_gateway.access.client_keys import hash_key
@@ -213,11 +213,11 @@ ACCEPTED: list[socket.socket] = []
 class Hello(Application):
     """Answers everything."""
 
-    def admit(self, request: ClientRequest) -> None:
+    def admit(self, request: ClientRequest) -> Handler:
         del request
+        return Admitted(self._answer)
 
-    async def handle(self, request: ClientRequest, admission: object = None) -> Response:
-        del request, admission
+    async def _answer(self) -> Response:
         return Response.json({})
 
 

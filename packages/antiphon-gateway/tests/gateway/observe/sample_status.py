@@ -1,4 +1,4 @@
-"""A status of a gateway with something in every section, and the trace of a request."""
+"""A status of a gateway with something in every section, and the record of a request."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 from antiphon.parts import TokenUsage
-from antiphon.providers.credentials.health import CredentialStatus, ModelStatus
-from antiphon.providers.engine.target_health import CircuitStatus
+from antiphon.providers.keys.health import CredentialStatus, ModelStatus
+from antiphon.providers.keys.target_health import CircuitStatus
 from antiphon.providers.routes import Target
 from antiphon.wire.output import ProviderError
 from antiphon_gateway.ledger.spend import SpendRow
@@ -15,19 +15,17 @@ from antiphon_gateway.observe.recent import (
     Activity,
     RecentRequests,
 )
-from antiphon_gateway.observe.request_trace import RequestTrace
+from antiphon_gateway.observe.record import Record
 from antiphon_gateway.observe.spend_summary import SpendSummary
 from antiphon_gateway.observe.status import ReloadResult, Status, build_status
 
 NOW = datetime(2025, 11, 15, 14, 42, 10, tzinfo=UTC)
 
 
-def trace(**changes: object) -> RequestTrace:
-    made = RequestTrace(
-        request_id="01r", client_format="openai-chat", requested_model="claude-x", key="laptop", streams=True
-    )
+def sample_record(**changes: object) -> Record:
+    made = Record(request_id="01r", client_format="openai-chat", requested_model="claude-x", key="laptop", streams=True)
     made.provider, made.model, made.upstream_format, made.status = "anthropic", "claude-4", "anthropic", 200
-    made.started_at, made.first_token, made.finished_at, made.waiting_seconds = 100.0, 100.5, 102.0, 1.999
+    made.first_token_seconds, made.seconds, made.waiting_seconds, made.ended_at = 0.5, 2.0, 1.999, NOW.timestamp()
     made.usage = TokenUsage(100, 20, 60, 0, 7, 120)
     for name, value in changes.items():
         setattr(made, name, value)

@@ -22,11 +22,11 @@ from antiphon.wire.output import ProviderError
 from antiphon.wire.request import Message, ModelRequest
 from antiphon_gateway.access.client_keys import hash_key
 from antiphon_gateway.config.settings import ClientKeySettings, LedgerSettings
-from antiphon_gateway.generate.encoders import without_usage
-from antiphon_gateway.generate.prepare import stream_options, with_usage_requested
+from antiphon_gateway.generate.body_fields import stream_options, with_usage_requested
+from antiphon_gateway.generate.channels import without_usage
 from antiphon_gateway.observe.charging import metered_usage, prompt_estimate
 from antiphon_gateway.observe.metering import tokens_of, usage_rows
-from antiphon_gateway.observe.request_trace import RequestTrace
+from antiphon_gateway.observe.record import Record
 from gateway.rig import Client, Got, Rig, path_of, rig
 from gateway.strict_upstream import cut, text_answer
 from support.waiting import until
@@ -157,8 +157,8 @@ def test_an_unanswered_request_is_not_charged(gateway: Rig, streams: bool) -> No
 PRICES = (("first", 2), ("second", 3), ("third", 5))
 
 
-def trace(**fields: Any) -> RequestTrace:
-    return RequestTrace(
+def record(**fields: Any) -> Record:
+    return Record(
         request_id="r", client_format="anthropic", prompt_estimate=10, **{"status": 200, "provider": "p", **fields}
     )
 
@@ -166,19 +166,19 @@ def trace(**fields: Any) -> RequestTrace:
 @pytest.mark.parametrize(
     ("given", "tokens", "metering"),
     [
-        (trace(usage=TokenUsage(10, 5, total_tokens=15), output_bytes=99), 15, "reported"),
-        (trace(output_bytes=41), 21, "estimated"),
-        (trace(status=499, client_disconnected=True), 10, "estimated"),
-        (trace(status=499, client_disconnected=True, provider=""), 0, "free"),
-        (trace(status=499, client_disconnected=True, usage=TokenUsage(30, 1), output_bytes=40), 40, "estimated"),
-        (trace(error=ProviderError("cut"), first_token=1.0, output_bytes=40), 20, "estimated"),
-        (trace(status=502, error=ProviderError("no")), 0, "free"),
-        (trace(is_estimable=False), 0, "unknown"),
-        (trace(is_estimable=False, is_free=True), 0, "free"),
-        (trace(is_estimable=False, is_free=True, usage=TokenUsage(3, 4)), 7, "reported"),
+        (record(usage=TokenUsage(10, 5, total_tokens=15), output_bytes=99), 15, "reported"),
+        (record(output_bytes=41), 21, "estimated"),
+        (record(status=499, client_left=True), 10, "estimated"),
+        (record(status=499, client_left=True, provider=""), 0, "free"),
+        (record(status=499, client_left=True, usage=TokenUsage(30, 1), output_bytes=40), 40, "estimated"),
+        (record(error=ProviderError("cut"), first_token_seconds=1.0, output_bytes=40), 20, "estimated"),
+        (record(status=502, error=ProviderError("no")), 0, "free"),
+        (record(charges="unknown"), 0, "unknown"),
+        (record(charges="free"), 0, "free"),
+        (record(charges="free", usage=TokenUsage(3, 4)), 7, "reported"),
     ],
 )
-def test_what_is_charged(given: RequestTrace, tokens: int, metering: str) -> None:
+def test_what_is_charged(given: Record, tokens: int, metering: str) -> None:
     usage, source = metered_usage(given)
     assert (usage.total, source) == (tokens, metering)
 
@@ -284,10 +284,10 @@ def test_only_the_chunk_of_usage_is_taken_out(blank: bytes) -> None:
 
 def test_a_stream_that_another_target_finished_is_charged_too() -> None:
     """The second answer reports its usage; the first one was cut before it could, so it is estimated."""
-    trace = RequestTrace(request_id="r", client_format="openai-chat", prompt_estimate=8, status=200)
-    trace.usage, trace.broken_tokens = TokenUsage(prompt_tokens=10, completion_tokens=5), 20
-    trace.attempts += [Attempt(provider="first", status=200), Attempt(provider="second", status=200)]
-    broken, answered = rows = usage_rows(trace, *metered_usage(trace), PriceTable())
+    record = Record(request_id="r", client_format="openai-chat", prompt_estimate=8, status=200)
+    record.usage, record.broken_tokens = TokenUsage(prompt_tokens=10, completion_tokens=5), 20
+    record.attempts += [Attempt(provider="first", status=200), Attempt(provider="second", status=200)]
+    broken, answered = rows = usage_rows(record, PriceTable())
     assert tokens_of(rows) == 35
     assert (broken.metering, broken.prompt_tokens, broken.completion_tokens) == ("estimated", 8, 12)
     assert (answered.metering, answered.prompt_tokens, answered.completion_tokens) == ("reported", 10, 5)
@@ -296,21 +296,21 @@ def test_a_stream_that_another_target_finished_is_charged_too() -> None:
 def test_budgets_are_charged_what_the_rows_of_the_ledger_have() -> None:
     table = PriceTable([PriceOverride(model="m", provider=name, input=price, output=price) for name, price in PRICES])
     lost = ProviderError("cut before anything was shown", "stream_cut")
-    trace = RequestTrace(request_id="r", client_format="openai-chat", prompt_estimate=8, status=200, provider="third")
-    trace.usage, trace.broken_tokens, trace.model = TokenUsage(prompt_tokens=10, completion_tokens=5), 20, "m"
-    trace.attempts += [
+    record = Record(request_id="r", client_format="openai-chat", prompt_estimate=8, status=200, provider="third")
+    record.usage, record.broken_tokens, record.model = TokenUsage(prompt_tokens=10, completion_tokens=5), 20, "m"
+    record.attempts += [
         Attempt(provider="first", model="m", status=200, error=lost),
         Attempt(provider="second", model="m", status=200),
         Attempt(provider="third", model="m", status=200),
     ]
-    rows = usage_rows(trace, *metered_usage(trace), table)
+    rows = usage_rows(record, table)
     assert [row.cost for row in rows] == [8 * 2_000, 20 * 3_000, 15 * 5_000]
     assert {row.price_version for row in rows} == {table.version}
     assert tokens_of(rows) == 8 + 20 + 15
 
-    failed = RequestTrace(request_id="r", client_format="openai-chat", prompt_estimate=8, status=502, error=lost)
+    failed = Record(request_id="r", client_format="openai-chat", prompt_estimate=8, status=502, error=lost)
     failed.attempts.append(Attempt(provider="first", model="m", status=200, error=lost))
-    (row,) = rows = usage_rows(failed, *metered_usage(failed), table)
+    (row,) = rows = usage_rows(failed, table)
     assert (tokens_of(rows), row.cost) == (8, 8 * 2_000)
-    (row,) = usage_rows(failed, *metered_usage(failed), PriceTable())
+    (row,) = usage_rows(failed, PriceTable())
     assert row.cost is None, "an unknown price is not 0"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from bench.budget.counts import instructions_of
@@ -14,12 +15,13 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from antiphon.parts import TokenUsage
 from antiphon.providers.call import Attempt
-from antiphon.providers.credentials.health import CredentialStatus, KeyState, ModelStatus
+from antiphon.providers.keys.health import CredentialStatus, KeyState, ModelStatus
 from antiphon.repair.action import Action
 from antiphon.wire.loss import Loss
 from antiphon.wire.output import ProviderError
 from antiphon_gateway.observe.instruments import Counter, Gauge, Histogram
 from antiphon_gateway.observe.metrics import STATES, Metrics
+from antiphon_gateway.observe.record import Record
 from antiphon_gateway.share.workers import WorkerFiles, publish_forever
 
 
@@ -46,16 +48,21 @@ def status(state: KeyState, models: Mapping[str, ModelStatus] | None = None) -> 
     return CredentialStatus(name="k", masked="sk-…wxyz", state=state, weight=1, models=models or {})
 
 
+def count(metrics: Metrics, **facts: Any) -> None:
+    metrics.add([Record(**{"request_id": "r", "status": 200, **facts})])
+
+
 def count_one(metrics: Metrics, model: str = "claude-x") -> None:
-    metrics.request(
+    count(
+        metrics,
         client_format="openai-chat",
         upstream_format="anthropic",
-        model=model,
+        requested_model=model,
         provider="anthropic",
         status=200,
         seconds=1.5,
         first_token_seconds=0.3,
-        overhead_seconds=0.0007,
+        waiting_seconds=1.5 - 0.0007,
         usage=TokenUsage(100, 20, 60, 5, 7, 120),
         repairs=[Action("moved", 3, "after its call"), Action("moved", 4, "again")],
         losses=[Loss("messages[0]", "signature", "only anthropic can say it")],
@@ -63,8 +70,8 @@ def count_one(metrics: Metrics, model: str = "claude-x") -> None:
             Attempt(provider="anthropic", error=ProviderError("slow down", "rate_limit", 429)),
             Attempt(provider="anthropic", status=200),
         ],
-        key_name="laptop",
-        streamed=True,
+        key="laptop",
+        streams=True,
     )
 
 
@@ -92,7 +99,7 @@ def test_a_request_is_counted_in_every_way_it_is_asked_for() -> None:
         ("antiphon_upstream_failures_total", {"kind": "rate_limit"}, 1),
         ("antiphon_workers", {"version": "1.2"}, 1),
     ]:
-        assert value(text, name, **labels) == expected, (name, labels)
+        assert value(text, name, **labels) == pytest.approx(expected), (name, labels)
 
 
 def test_gauges_of_requests_and_connections() -> None:
@@ -128,15 +135,15 @@ def test_credentials_are_counted_by_state_and_removed_with_their_provider() -> N
 )
 def test_models_are_labelled_by_route(model: str, label: str) -> None:
     metrics = Metrics(["claude-*", "gpt-5"])
-    metrics.request(model=model)
+    count(metrics, requested_model=model)
     assert value(metrics.render(), "antiphon_requests_total", model=label) == 1
 
 
 def test_a_reload_brings_its_own_routes() -> None:
     metrics = Metrics(["claude-*"])
-    metrics.request(model="gpt-5")
+    count(metrics, requested_model="gpt-5")
     metrics.use_models(["gpt-*"])
-    metrics.request(model="gpt-5")
+    count(metrics, requested_model="gpt-5")
     assert value(metrics.render(), "antiphon_requests_total", model="other") == 1
     assert value(metrics.render(), "antiphon_requests_total", model="gpt-*") == 1
 
@@ -144,10 +151,11 @@ def test_a_reload_brings_its_own_routes() -> None:
 def test_unknown_clients_create_no_metric_series() -> None:
     metrics = Metrics(["claude-*"])
     for number in range(5000):
-        metrics.request(
-            model=f"invented-{number}",
+        count(
+            metrics,
+            requested_model=f"invented-{number}",
             losses=[Loss("x", f"word{number}", "why"), Loss("x", f'"no word"\n{number}', "why")],
-            key_name=f"key-{number}",
+            key=f"key-{number}",
         )
     text = metrics.render()
     assert value(text, "antiphon_requests_total") == 5000
@@ -209,10 +217,10 @@ def test_counters_never_decrease_on_any_worker(tmp_path: Path) -> None:
     one, other = (Metrics(snapshots=WorkerFiles(tmp_path)) for _ in range(2))
     seen = []
     for metrics in (one, other):
-        metrics.request()
+        count(metrics)
         metrics.share()
     for step in range(20):
-        (one if step % 3 else other).request()
+        count(one if step % 3 else other)
         seen.append(value((other if step % 2 else one).render(), "antiphon_requests_total"))
     assert seen == sorted(seen)
     one.share()
@@ -223,7 +231,7 @@ def test_ended_workers_keep_their_counts_and_lose_their_gauges(tmp_path: Path) -
     now = [1000.0]
     alive, ended, crashed = (Metrics(snapshots=WorkerFiles(tmp_path), clock=lambda: now[0]) for _ in range(3))
     for metrics in (alive, ended, crashed):
-        metrics.request()
+        count(metrics)
         metrics.traffic.requests_in_progress += 1
         metrics.share()
     ended.close()
@@ -238,7 +246,7 @@ def test_a_folder_that_is_gone_or_damaged_costs_only_the_others(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     metrics = Metrics(snapshots=WorkerFiles(tmp_path / "gone"))
-    metrics.request()
+    count(metrics)
     assert value(metrics.render(), "antiphon_requests_total") == 1
     metrics.render()
     assert caplog.text.count("cannot write worker snapshots") == 1

@@ -236,7 +236,7 @@ def test_an_internal_error_is_one_line_with_the_traceback(
     async def fail(_: object) -> None:
         raise ZeroDivisionError("a defect of ours")
 
-    monkeypatch.setattr(Generation, "_route", fail)
+    monkeypatch.setattr(Generation, "answer", fail)
     body = {"model": "to-openai-chat", "stream": streams, **HELLO}
     if is_background:
         body = {"model": "to-openai-chat", "stream": streams, "input": "Hello", "background": True}

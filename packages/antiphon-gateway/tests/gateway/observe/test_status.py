@@ -27,12 +27,12 @@ from antiphon_gateway.observe.recent import (
 from antiphon_gateway.observe.request_search import RequestFilter, target_stats
 from antiphon_gateway.observe.status import status_json
 from antiphon_gateway.share.workers import WorkerFiles
-from gateway.observe.sample_status import NOW, status, trace
+from gateway.observe.sample_status import NOW, sample_record, status
 
 
 def test_a_record_has_the_facts_of_its_trace() -> None:
     record = RequestRecord.of(
-        trace(
+        sample_record(
             repairs=[Action("moved", 3, "after its call")],
             losses=[Loss("messages[0]", "signature", "only anthropic can say it")],
             attempts=[
@@ -65,7 +65,7 @@ def test_a_record_has_the_facts_of_its_trace() -> None:
 def test_a_record_is_always_small() -> None:
     huge = "x" * 100_000
     record = RequestRecord.of(
-        trace(
+        sample_record(
             requested_model=huge,
             model=huge + "\ud800",
             error=ProviderError(huge, "server", native={"p": {"echo": huge}}),
@@ -101,7 +101,7 @@ def test_the_rings_are_bounded_and_the_hour_has_no_gaps() -> None:
     now = [NOW.timestamp()]
     recent = RecentRequests(most=5, clock=lambda: now[0])
     for number in range(200):
-        recent.add(trace(request_id=str(number), status=500 if number % 4 == 0 else 200))
+        recent.add([sample_record(request_id=str(number), status=500 if number % 4 == 0 else 200, ended_at=now[0])])
         now[0] += 60
     seen = recent.activity()
     assert [record.id for record in seen.records] == ["199", "198", "197", "196", "195"]
@@ -117,7 +117,7 @@ def test_the_rings_are_bounded_and_the_hour_has_no_gaps() -> None:
 def test_percentiles_are_right_to_five_in_a_hundred(times: list[float], fraction: float) -> None:
     minute = Minute(0)
     for seconds in times:
-        minute.add(trace(started_at=0.0, finished_at=seconds))
+        minute.add(sample_record(seconds=seconds))
     exact = next(value for place, value in enumerate(sorted(times), 1) if place >= fraction * len(times))
     assert percentile(minute.seconds, fraction) == pytest.approx(exact, rel=0.05)
 
@@ -132,7 +132,9 @@ def test_every_worker_reports_requests_of_all_workers(tmp_path: Path) -> None:
     for number, recent in enumerate(workers):
         for place in range(10):
             now[0] = NOW.timestamp() - 10 * place - number
-            recent.add(trace(request_id=f"{number}-{place}", status=200 if place % 2 else 502))
+            recent.add(
+                [sample_record(request_id=f"{number}-{place}", status=200 if place % 2 else 502, ended_at=now[0])]
+            )
         asyncio.run(recent.share())
     now[0] = NOW.timestamp()
     views = [recent.activity() for recent in workers]
@@ -146,12 +148,12 @@ def test_every_worker_reports_requests_of_all_workers(tmp_path: Path) -> None:
 
 def test_unchanged_records_are_not_written_again(tmp_path: Path) -> None:
     recent = RecentRequests(snapshots=WorkerFiles(tmp_path, "w"))
-    recent.add(trace(request_id="1"))
+    recent.add([sample_record(request_id="1")])
     asyncio.run(recent.share())
     (tmp_path / "recent-w").unlink()
     asyncio.run(recent.share())
     assert not (tmp_path / "recent-w").exists()
-    recent.add(trace(request_id="2"))
+    recent.add([sample_record(request_id="2")])
     asyncio.run(recent.share())
     assert (tmp_path / "recent-w").exists()
 
@@ -171,7 +173,7 @@ def test_the_event_loop_does_not_encode_or_merge_the_records(tmp_path: Path) -> 
 
     for number, recent in enumerate(workers):
         for place in range(500):
-            recent.add(trace(request_id=f"{number}-{place}", requested_model="m" * 200))
+            recent.add([sample_record(request_id=f"{number}-{place}", requested_model="m" * 200)])
     shares = asyncio.run(shares_of_the_loop())
     assert max(shares) < 0.4, shares
     assert len(workers[1].activity().records) == 500
@@ -179,7 +181,7 @@ def test_the_event_loop_does_not_encode_or_merge_the_records(tmp_path: Path) -> 
 
 def test_the_json_has_every_section() -> None:
     recent = RecentRequests(clock=NOW.timestamp)
-    recent.add(trace())
+    recent.add([sample_record()])
     expected_text = json.loads(status_json(status(recent.activity())))
     assert expected_text["server"]["version"] == "0.1.0"
     assert expected_text["uptime_seconds"] == 3 * 86_400

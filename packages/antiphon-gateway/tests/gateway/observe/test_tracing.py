@@ -19,19 +19,19 @@ from antiphon.providers.call import Attempt
 from antiphon.telemetry.spans import Telemetry
 from antiphon.wire.output import ProviderError
 from antiphon.wire.request import Message, ModelRequest
-from antiphon_gateway.observe.request_trace import RequestTrace
+from antiphon_gateway.observe.record import Record
 from antiphon_gateway.observe.tracing import RequestTracer
 from gateway.rig import MODELS, Rig, rig
 from support.otlp_receiver import OtlpReceiver
 
 
-def passage(**changes: object) -> RequestTrace:
+def passage(**changes: object) -> Record:
     now = time.monotonic()
-    made = RequestTrace(
+    made = Record(
         request_id="01r", client_format="openai-chat", requested_model="claude-x", streams=True, started_at=now - 3
     )
     made.provider, made.model, made.upstream_format, made.status = "gemini", "gemini-3", "gemini", 200
-    made.first_token, made.finished_at = now - 2.5, now - 1
+    made.first_token_seconds, made.seconds = 0.5, 2.0
     made.usage = TokenUsage(100, 20, 60, 0, 7, 120)
     made.attempts = [
         Attempt(
@@ -44,11 +44,13 @@ def passage(**changes: object) -> RequestTrace:
     return made
 
 
-def recorded(made: RequestTrace, **headers: str) -> dict[str, ReadableSpan]:
+def recorded(made: Record, **headers: str) -> dict[str, ReadableSpan]:
     exporter = InMemorySpanExporter()
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
-    RequestTracer(Telemetry(provider)).record(made, headers)
+    tracer = RequestTracer(Telemetry(provider))
+    tracer.start(made, headers)
+    tracer.add([made])
     provider.shutdown()
     return {span.name: span for span in exporter.get_finished_spans()}
 
@@ -110,7 +112,7 @@ def test_the_trace_of_the_client_is_continued() -> None:
         ({"status": 502, "error": ProviderError("x", "server")}, "server"),
         ({"status": 200, "error": ProviderError("x", "stream_cut")}, "stream_cut"),
         ({"status": 404, "error": ProviderError("x", "not_found")}, None),
-        ({"status": 499, "client_disconnected": True}, "client_left"),
+        ({"status": 499, "client_left": True}, "client_left"),
         ({}, None),
     ],
 )
@@ -121,17 +123,19 @@ def test_what_counts_as_an_error_of_ours(changes: dict[str, object], error: str 
 
 
 def test_a_request_that_reached_no_provider() -> None:
-    spans = recorded(RequestTrace(request_id="1", client_format="anthropic", status=400))
+    spans = recorded(Record(request_id="1", client_format="anthropic", status=400))
     assert list(spans) == ["chat"]
 
 
 def test_without_opentelemetry_tracing_is_off() -> None:
     code = (
         "import logging, sys; logging.basicConfig(); sys.modules['opentelemetry'] = None\n"
-        "from antiphon_gateway.observe.request_trace import RequestTrace\n"
+        "from antiphon_gateway.observe.record import Record\n"
         "from antiphon_gateway.observe.tracing import RequestTracer, tracer_from_environment\n"
         "for spans in (RequestTracer(), tracer_from_environment()):\n"
-        "    spans.record(RequestTrace(request_id='1', client_format='x'), {})\n"
+        "    record = Record(request_id='1', client_format='x')\n"
+        "    spans.start(record, {})\n"
+        "    spans.add([record])\n"
         "    spans.close()\n"
     )
     run = subprocess.run(

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.providers.credentials.health import CooldownPolicy
-from antiphon.providers.credentials.pool import CredentialPool, Lease
-from antiphon.providers.credentials.secret import Credential
-from antiphon.providers.credentials.shared_state import NO_COOLDOWNS, RETENTION_SECONDS, SharedHealth
+from antiphon.providers.keys.health import CooldownPolicy
+from antiphon.providers.keys.ring import KeyLease, KeyRing
+from antiphon.providers.keys.secret import Credential
+from antiphon.providers.keys.sharing import NO_COOLDOWNS, RETENTION_SECONDS, SharedHealth
 from antiphon.wire.output import ErrorKind, ProviderError
 from antiphon_gateway.config.store_url import parse_store_url
 from antiphon_gateway.share.health import HealthSync, key_fingerprint
@@ -106,12 +106,12 @@ def error(kind: ErrorKind, retry_after: float | None = None) -> ProviderError:
     return ProviderError("no", kind, retry_after=retry_after)
 
 
-def pools_of(count: int = 2) -> tuple[list[CredentialPool], Clock]:
+def pools_of(count: int = 2) -> tuple[list[KeyRing], Clock]:
     clock = Clock()
-    return [CredentialPool([Credential(secret=SECRET, name="k")], clock=clock) for _ in range(count)], clock
+    return [KeyRing([Credential(secret=SECRET, name="k")], clock=clock) for _ in range(count)], clock
 
 
-def tell(source: CredentialPool, *targets: CredentialPool) -> None:
+def tell(source: KeyRing, *targets: KeyRing) -> None:
     for target in targets:
         target.merge_health(named, source.export_health(named))
 
@@ -206,7 +206,7 @@ def test_operator_changes_are_shared_and_disabling_wins() -> None:
 
 def test_a_replaced_secret_is_another_key() -> None:
     environ = {"KEY": SECRET}
-    one, two = (CredentialPool(["env:KEY"], environ=environ) for _ in range(2))
+    one, two = (KeyRing(["env:KEY"], environ=environ) for _ in range(2))
     one.acquire("m").failed(error("authentication"))
     tell(one, two)
     environ["KEY"] = OTHER
@@ -258,7 +258,7 @@ def test_all_processes_converge_after_any_events(
         elif event in ("disable", "enable"):
             getattr(pool, event)("k")
         elif event == "reload":
-            pools[place] = CredentialPool([Credential(secret=SECRET, name="k")], previous=pool)
+            pools[place] = KeyRing([Credential(secret=SECRET, name="k")], previous=pool)
         else:
             outcome(pool, model, event, number)
     _share_all(pools, chance)
@@ -275,11 +275,11 @@ def test_all_processes_converge_after_any_events(
     assert all(len(times) == 1 for times in free.values()) or any(event == "reload" for _, event, _, _ in events)
 
 
-def outcome(pool: CredentialPool, model: str, event: str, seconds: int) -> None:
+def outcome(pool: KeyRing, model: str, event: str, seconds: int) -> None:
     from antiphon.errors import NoUsableCredential
 
     try:
-        lease: Lease = pool.acquire(model)
+        lease: KeyLease = pool.acquire(model)
     except NoUsableCredential:
         return
     if event == "success":
@@ -288,7 +288,7 @@ def outcome(pool: CredentialPool, model: str, event: str, seconds: int) -> None:
         lease.failed(error(event, seconds))  # type: ignore[arg-type]
 
 
-def key_free(pool: CredentialPool, model: str) -> bool:
+def key_free(pool: KeyRing, model: str) -> bool:
     from antiphon.errors import NoUsableCredential
 
     try:
@@ -298,7 +298,7 @@ def key_free(pool: CredentialPool, model: str) -> bool:
     return True
 
 
-def _share_all(pools: list[CredentialPool], chance: random.Random) -> None:
+def _share_all(pools: list[KeyRing], chance: random.Random) -> None:
     ways = [(one, other) for one in pools for other in pools if one is not other] * 2
     chance.shuffle(ways)
     for source, target in [*ways, *((one, other) for one in pools for other in pools)]:
@@ -315,7 +315,7 @@ def server() -> Iterator[ValkeyServer]:
 
 
 @asynccontextmanager
-async def sharing(server: ValkeyServer, *pools: CredentialPool) -> AsyncIterator[list[tuple[RedisStore, HealthSync]]]:
+async def sharing(server: ValkeyServer, *pools: KeyRing) -> AsyncIterator[list[tuple[RedisStore, HealthSync]]]:
     """Each pool as if in a process of its own."""
     found = []
     for pool in pools:
@@ -329,11 +329,11 @@ async def sharing(server: ValkeyServer, *pools: CredentialPool) -> AsyncIterator
             await store.aclose()
 
 
-def fresh() -> CredentialPool:
-    return CredentialPool([Credential(secret=SECRET, name="one"), Credential(secret=OTHER, name="two")])
+def fresh() -> KeyRing:
+    return KeyRing([Credential(secret=SECRET, name="one"), Credential(secret=OTHER, name="two")])
 
 
-def states(pool: CredentialPool) -> list[str]:
+def states(pool: KeyRing) -> list[str]:
     return [status.models["m"].state if status.models else status.state for status in pool.status()]
 
 

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from antiphon.errors import SharedStoreUnavailable
-from antiphon.providers.credentials.secret import Credential
+from antiphon.providers.keys.secret import Credential
 from antiphon_gateway.access.accounts import ClientAccounts
 from antiphon_gateway.access.client_keys import ClientKey
 from antiphon_gateway.config.store_url import parse_store_url

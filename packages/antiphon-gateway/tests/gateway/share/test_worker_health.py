@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from antiphon.providers.credentials.pool import CredentialPool
-from antiphon.providers.credentials.secret import Credential
-from antiphon.providers.credentials.shared_state import HealthSource
-from antiphon.providers.engine.target_health import CircuitPolicy, HostCircuits, TargetHealth
+from antiphon.providers.keys.ring import KeyRing
+from antiphon.providers.keys.secret import Credential
+from antiphon.providers.keys.sharing import HealthSource
+from antiphon.providers.keys.target_health import CircuitPolicy, HostCircuits, TargetHealth
 from antiphon.providers.routes import Target
 from antiphon.wire.output import ProviderError
 from antiphon_gateway.share.health import HealthSync
@@ -28,7 +28,7 @@ class Worker:
     def __init__(self, folder: Path, name: str) -> None:
         self.now = 1000.0
         keys = [Credential(secret=f"env:{key}") for key in SECRETS]
-        self.pool = CredentialPool(keys, environ=SECRETS, clock=lambda: self.now)
+        self.pool = KeyRing(keys, environ=SECRETS, clock=lambda: self.now)
         self.circuits = TargetHealth(CircuitPolicy(failures=1, seconds=60.0), clock=lambda: self.now)
         sources: list[tuple[str, HealthSource]] = [(URL, self.pool), (URL, HostCircuits(self.circuits, "host"))]
         self.health = WorkerHealth(

@@ -1,8 +1,8 @@
 """`Governor`: how many bytes wait in a process, in all and for each client.
 
-Everything that waits is held: request bodies, messages of WebSockets, the answers that a WebSocket can continue, and answers in
-the background. Received bytes count, not declared ones: a client that announces much and sends little takes nothing from the
-others. A `Hold` is given back when nothing needs its bytes any more, or when the client has left.
+Everything that waits is held: request bodies, messages of WebSockets, the answers that a WebSocket can continue, answers in the
+background, fetched media. Received bytes count, not declared ones: a client that announces much and sends little takes nothing
+from the others. A `Hold` is given back when nothing needs its bytes any more, or when the client has left.
 
 One of several clients gets at most half, so that the others are always served. Requests that have shown no key, where keys are
 needed, share a small part.
@@ -10,6 +10,7 @@ needed, share a small part.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Final
 
@@ -17,23 +18,23 @@ MEBIBYTE: Final = 1024 * 1024
 
 
 class Governor:
-    """Bytes in use out of `limit()`. `is_shared` is whether there are several clients. Both may change.
+    """Bytes in use out of `limit`, which may change. `is_shared` is whether there are several clients.
 
     `setting` is the name of the limit where people change it.
     """
 
     def __init__(
         self,
-        limit: Callable[[], int],
+        limit: int = sys.maxsize,
         *,
         is_shared: Callable[[], bool] = lambda: False,
         setting: str = "max_buffered_bytes",
     ) -> None:
-        self._limit = limit
+        self.limit = limit
         self._setting = setting
         self._is_shared = is_shared
         self.used = 0
-        self._used_by: dict[str | None, int] = {}
+        self.used_by: dict[str | None, int] = {}
 
     def hold(self, owner: str | None = "") -> Hold:
         """Nothing yet, for the client of that name; None: for one that has shown no key."""
@@ -41,29 +42,19 @@ class Governor:
 
     def most(self, owner: str | None) -> int:
         """The most bytes that a client may hold."""
-        limit = self._limit()
         if owner is None:
-            return min(MEBIBYTE, limit // 8)
-        return limit // 2 if self._is_shared() else limit
+            return min(MEBIBYTE, self.limit // 8)
+        return self.limit // 2 if self._is_shared() else self.limit
 
     def excess(self, owner: str | None, size: int) -> str:
         """Why a client may not hold `size` more bytes; empty if it may."""
-        if self.used + size > self._limit():
-            return f"too many bytes wait on this server ({self._setting} = {self._limit():,}); retry later"
+        if self.used + size > self.limit:
+            return f"too many bytes wait on this server ({self._setting} = {self.limit:,}); retry later"
         most = self.most(owner)
-        if self._used_by.get(owner, 0) + size > most:
+        if self.used_by.get(owner, 0) + size > most:
             whose = "requests without a key" if owner is None else "this client's requests"
             return f"too many bytes of {whose} wait (at most {most:,}, by {self._setting}); retry later"
         return ""
-
-    def add(self, owner: str | None, size: int) -> None:
-        """Count bytes of a client, or give them back if `size` is negative."""
-        self.used += size
-        used = self._used_by.get(owner, 0) + size
-        if used:
-            self._used_by[owner] = used
-        else:
-            self._used_by.pop(owner, None)
 
 
 class Hold:
@@ -78,11 +69,16 @@ class Hold:
 
     def grow(self, size: int) -> str:
         """Count `size` more bytes. Returns why that is refused, and counts nothing; empty if they are counted."""
-        refusal = self._governor.excess(self.owner, size)
-        if not refusal:
-            self.size += size
-            self._governor.add(self.owner, size)
-        return refusal
+        governor, owner = self._governor, self.owner
+        # While less than half is in use by all, no client with a key has too much.
+        if (governor.used + size) * 2 > governor.limit or owner is None:
+            refusal = governor.excess(owner, size)
+            if refusal:
+                return refusal
+        self.size += size
+        governor.used += size
+        governor.used_by[owner] = governor.used_by.get(owner, 0) + size
+        return ""
 
     def another(self) -> Hold:
         """A hold of the same client, with nothing in it."""
@@ -102,4 +98,10 @@ class Hold:
         """Give everything back."""
         size, self.size = self.size, 0
         if size:
-            self._governor.add(self.owner, -size)
+            governor, owner = self._governor, self.owner
+            governor.used -= size
+            left = governor.used_by[owner] - size
+            if left:
+                governor.used_by[owner] = left
+            else:
+                del governor.used_by[owner]

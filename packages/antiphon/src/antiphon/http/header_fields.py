@@ -1,6 +1,7 @@
 """Header fields as text and as bytes, in one codec: requests and responses, of clients and of upstreams.
 
-UTF-8, and bytes that are not UTF-8 are kept as they are: `encode_head` writes what `read_fields` read. httptools delivers fields.
+UTF-8, and bytes that are not UTF-8 are kept as they are: with `CODEC` and `ERRORS` a head is written as `read_fields` read it.
+httptools delivers fields.
 """
 
 from __future__ import annotations
@@ -10,19 +11,14 @@ from functools import lru_cache
 
 REPEATED_HOST = "\n"
 """Joins repeated Host fields: a value cannot contain it."""
-_CODEC, _ERRORS = "utf-8", "surrogateescape"
+CODEC, ERRORS = "utf-8", "surrogateescape"
 _SEPARATORS = {"cookie": "; ", "host": REPEATED_HOST}
 
 
 def read_fields(fields: Sequence[tuple[bytes, bytes]]) -> dict[str, str]:
     """Names in lower case with their values. A field in several lines is one list; bytes that are not text are kept."""
-    headers = {_name(name): value.decode(_CODEC, _ERRORS).rstrip(" \t") for name, value in fields}
+    headers = {_name(name): value.decode(CODEC, ERRORS).rstrip(" \t") for name, value in fields}
     return headers if len(headers) == len(fields) else _joined(fields)
-
-
-def encode_head(text: str) -> bytes:
-    """The head of a request or a response. Raises `UnicodeEncodeError` for text that no header can carry."""
-    return text.encode(_CODEC, _ERRORS)
 
 
 def _joined(fields: Sequence[tuple[bytes, bytes]]) -> dict[str, str]:

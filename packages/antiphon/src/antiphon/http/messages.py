@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import msgspec
 from msgspec import Struct, field
 
-from antiphon.http.body_stream import BodyStream
+from antiphon.http.body import PausedBody
 from antiphon.http.governor import Hold
 
 
@@ -39,7 +39,7 @@ class ClientRequest(Struct, kw_only=True):
     query: Mapping[str, str] = {}
     headers: Mapping[str, str] = {}
     body: bytes = b""
-    stream: BodyStream | None = None
+    stream: PausedBody | None = None
     """The body of a request that is passed on while it arrives; `body` is then empty."""
     hold: Hold | None = None
     """What counts its body, which is given back with it; None if it did not arrive over a connection."""
@@ -50,8 +50,8 @@ class ClientRequest(Struct, kw_only=True):
     request_id: str = ""
     deadline: float = inf
     """When it is cancelled because it takes too long, on the monotonic clock."""
-    is_recorded: bool = False
-    """Whether its end was recorded, with a log line of its own."""
+    session: Any = None
+    """What its connection keeps for all of its requests, if that is a WebSocket."""
     begin_early: Callable[[Response], ResponseStream | None] | None = None
     """Sends the head of a stream before the handler has its response, which then brings only the body; None if it cannot."""
 

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from antiphon.providers.call import Attempt, CallReport, ModelCallFailed, ProviderCallOptions
     from antiphon.providers.client import ProviderClient
-    from antiphon.providers.credentials.pool import CredentialPool
     from antiphon.providers.http_provider import HttpProviderClient, provider
+    from antiphon.providers.keys.ring import KeyRing
     from antiphon.providers.router import ProviderRouter
     from antiphon.providers.scripted import FunctionModel, ScriptedModel
 
 _HOMES = {
     "Attempt": "call",
     "CallReport": "call",
-    "CredentialPool": "credentials.pool",
+    "KeyRing": "keys.ring",
     "FunctionModel": "scripted",
     "HttpProviderClient": "http_provider",
     "ModelCallFailed": "call",
@@ -30,9 +30,9 @@ _HOMES = {
 __all__ = [
     "Attempt",
     "CallReport",
-    "CredentialPool",
     "FunctionModel",
     "HttpProviderClient",
+    "KeyRing",
     "ModelCallFailed",
     "ProviderCallOptions",
     "ProviderClient",

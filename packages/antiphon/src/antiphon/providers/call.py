@@ -71,6 +71,8 @@ class CallReport(Struct, kw_only=True):
     provider_request_id: str = ""
     base_url: str = ""
     """The address of the provider that was called last, if it has one."""
+    waiting_seconds: float = 0.0
+    """Time spent waiting for providers, and between attempts."""
     bodies: list[bytes] = field(default_factory=list)
     """With `ProviderCallOptions.debug`: the body for each target, as it was sent. No headers, so no key."""
 

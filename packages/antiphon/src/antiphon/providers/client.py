@@ -17,7 +17,7 @@ from antiphon.providers.call import ProviderCallOptions
 from antiphon.wire.delta import ModelOutputDelta
 
 if TYPE_CHECKING:
-    from antiphon.providers.engine.model_call import TargetCall
+    from antiphon.providers.engine.provider_call import TargetCall
 
 
 class ProviderClient(AsyncClosable):

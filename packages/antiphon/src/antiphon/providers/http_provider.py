@@ -1,6 +1,6 @@
 """`HttpProviderClient`: a provider over HTTP, described by a preset; and `provider`, which builds one from the environment.
 
-A call renders the context to the bytes of a body; `engine.model_call` sends it and reads the response as deltas. Until part of
+A call renders the context to the bytes of a body; `engine.provider_call` sends it and reads the response as deltas. Until part of
 the answer is visible, a failed attempt is followed by another key or a retry; after that the failure is passed on. Every attempt
 is recorded in the report of the call, with the key masked.
 """
@@ -24,12 +24,12 @@ from antiphon.http.client.client import HttpClient
 from antiphon.http.client.request import Timeouts, Transport
 from antiphon.providers.call import ProviderCallOptions
 from antiphon.providers.client import ProviderClient
-from antiphon.providers.credentials.pool import CredentialPool
-from antiphon.providers.credentials.secret import Credential
 from antiphon.providers.engine.attempt import UpstreamRequest
-from antiphon.providers.engine.model_call import ModelCall
 from antiphon.providers.engine.model_list import LISTING_TIMEOUTS, fetch_models
 from antiphon.providers.engine.provider import Provider
+from antiphon.providers.engine.provider_call import ProviderCall
+from antiphon.providers.keys.ring import KeyRing
+from antiphon.providers.keys.secret import Credential
 from antiphon.providers.presets import Preset, first_set_variable, get_preset, normalize_base_url
 from antiphon.providers.rendering import render_call
 from antiphon.providers.retry import RetryPolicy
@@ -39,7 +39,7 @@ from antiphon.wire.delta import ModelOutputDelta
 from antiphon.wire.request import ModelRequest
 from antiphon.wire.tool_calls import CallRestorer
 
-Keys = CredentialPool | Iterable[str | Credential]
+Keys = KeyRing | Iterable[str | Credential]
 
 _RESPONSES = "openai-responses"
 _ENCRYPTED = "reasoning.encrypted_content"
@@ -53,7 +53,7 @@ class HttpProviderClient(ProviderClient):
     """A provider over HTTP.
 
     `preset` is a row of `PRESETS`, or its name; other arguments override its fields. `keys` are secrets (literal, `env:NAME`,
-    `file:PATH`, or a token source such as `command:…`), `Credential`s, or a `CredentialPool`, which may be shared. `region`,
+    `file:PATH`, or a token source such as `command:…`), `Credential`s, or a `KeyRing`, which may be shared. `region`,
     `project`, `resource` and `workspace` are settings of hosts in a cloud. Values of `headers` may be `env:NAME` or `file:PATH`
     too (of `environ`, by default the process's); such a value is masked if a provider repeats it. `capabilities` adds facts about
     its models to the built-in ones; `reasoning_as_text` sends readable reasoning of other providers as labelled text instead of
@@ -101,7 +101,7 @@ class HttpProviderClient(ProviderClient):
                 name,
                 preset,
                 normalize_base_url(base_url or preset.base_url, name),
-                pool=_pool(name, preset, keys),
+                keys=_ring(name, preset, keys),
                 transport=transport or HttpClient(),
                 headers={"accept": "application/json", **(headers or {})},
                 timeouts=timeouts or Timeouts(),
@@ -128,7 +128,7 @@ class HttpProviderClient(ProviderClient):
         self.name = provider.name
         self.preset = provider.preset
         self.base_url = provider.base_url
-        self.credentials = provider.pool
+        self.credentials = provider.keys
         self._unrenamed_tools: tuple[object, ...] = ()  # tools whose names the provider accepts unchanged
 
     async def call_model(
@@ -140,7 +140,7 @@ class HttpProviderClient(ProviderClient):
             return self._request(context, options)
 
         target = Target(self.name, options.model)
-        call = ModelCall(
+        call = ProviderCall(
             [target],
             prepare,
             options.report,
@@ -174,7 +174,7 @@ class HttpProviderClient(ProviderClient):
         return self._provider.continues_prefix(model)
 
     @property
-    def wire_options(self) -> dict[str, Any]:
+    def wire_options(self) -> Mapping[str, Any]:
         """What the format's writer and checker must know about the host."""
         return self._provider.wire_options
 
@@ -233,16 +233,16 @@ class HttpProviderClient(ProviderClient):
         return None
 
 
-def _pool(name: str, preset: Preset, keys: Keys | None) -> CredentialPool | None:
+def _ring(name: str, preset: Preset, keys: Keys | None) -> KeyRing | None:
     if keys is None and preset.needs_key:
         variables = " or ".join(preset.secret_variables)
         raise ProviderSetupError(
             f"{name} needs a key: set {variables} and use provider({preset.name!r}), or pass keys=[…]"
         )
-    if isinstance(keys, CredentialPool) or keys is None:
+    if isinstance(keys, KeyRing) or keys is None:
         return keys
     given = [keys] if isinstance(keys, str) else list(keys)
-    return CredentialPool(given) if given else None
+    return KeyRing(given) if given else None
 
 
 class ProviderOverrides(TypedDict, total=False):
@@ -283,7 +283,7 @@ def provider(
             preset = structs.replace(preset, auth="bearer") if variable else preset
         reference = f"env:{variable}" if variable else preset.find_token_source(environ)
         if reference:
-            overrides["keys"] = CredentialPool([reference], environ=environ)
+            overrides["keys"] = KeyRing([reference], environ=environ)
     if not overrides.get("base_url") and (variable := first_set_variable(preset.base_url_variables, environ)):
         overrides["base_url"] = environ[variable]
     if not overrides.get("api_version") and (variable := first_set_variable(preset.api_version_variables, environ)):
@@ -296,9 +296,7 @@ def provider(
         from antiphon.providers.cloud.settings import find_settings
 
         keys = overrides.get("keys")
-        references = (
-            keys.secrets if isinstance(keys, CredentialPool) else [key for key in keys or () if isinstance(key, str)]
-        )
+        references = keys.secrets if isinstance(keys, KeyRing) else [key for key in keys or () if isinstance(key, str)]
         given = {setting.name: str(overrides.get(setting.name) or "") for setting in preset.settings}
         overrides |= find_settings(preset, given, references, environ)  # type: ignore[typeddict-item]
     return HttpProviderClient(preset, environ=environ, **overrides)

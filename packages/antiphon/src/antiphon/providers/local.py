@@ -24,8 +24,8 @@ from antiphon.errors import ProviderSetupError
 from antiphon.history import ContextEntry
 from antiphon.providers.call import Attempt, ProviderCallOptions
 from antiphon.providers.client import ProviderClient
-from antiphon.providers.credentials.secret import Credential
 from antiphon.providers.http_provider import HttpProviderClient
+from antiphon.providers.keys.secret import Credential
 from antiphon.wire.delta import Failed, ModelOutputDelta
 from antiphon.wire.loss import Loss
 from antiphon.wire.output import ProviderError

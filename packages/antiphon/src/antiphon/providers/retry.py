@@ -1,7 +1,7 @@
 """What to do about a failed call: another key, the same request later, another target, or give up; and how long to wait.
 
 `RETRY_RULES` is the one table for this. `RetryPlan` applies it to one call and all its targets, without I/O: it names the next
-step, and `engine.model_call` performs it, for the library and for the gateway. Each target has two separate budgets: rotations
+step, and `engine.provider_call` performs it, for the library and for the gateway. Each target has two separate budgets: rotations
 (another key, at once) help if the key is the problem, retries (the same key, later) help if the moment is. A storm of rate
 limits over ten keys spends rotations, an outage spends retries. Both end, and both happen only before anything was shown.
 
@@ -22,7 +22,7 @@ from msgspec import Struct, structs
 
 from antiphon.errors import NoUsableCredential
 from antiphon.providers.call import Fallback
-from antiphon.providers.credentials.pool import CredentialPool, Lease
+from antiphon.providers.keys.ring import KeyLease, KeyRing
 from antiphon.providers.routes import Target
 from antiphon.wire.output import NOT_AN_ANSWER, ErrorKind, ProviderError
 
@@ -113,11 +113,11 @@ def fallback_targets(error: ProviderError, failed: Target, others: list[Target])
 
 
 class RetrySettings(Struct, frozen=True, kw_only=True):
-    """What a target allows. `pool` has its keys (None: it needs none); `total` bounds all its attempts together, in seconds,
+    """What a target allows. `keys` has its keys (None: it needs none); `total` bounds all its attempts together, in seconds,
     and `first_token` the wait for the first visible output of a stream (None: as the call says)."""
 
     policy: RetryPolicy = RetryPolicy()
-    pool: CredentialPool | None = None
+    keys: KeyRing | None = None
     total: float | None = None
     first_token: float | None = None
     clock: Callable[[], float] = time.monotonic
@@ -141,7 +141,7 @@ class NextTarget(Struct, frozen=True):
 class Send(Struct, frozen=True):
     """Send the request with this key (None: without one), then call `RetryPlan.after` if it fails."""
 
-    lease: Lease | None
+    lease: KeyLease | None
 
 
 class Wait(Struct, frozen=True):
@@ -161,7 +161,7 @@ Step: TypeAlias = NextTarget | Send | Wait | GiveUp
 
 
 class RetryPlan:
-    """One call from its first attempt to its last. `target` is tried now, `others` may follow; `fallbacks` gets every change."""
+    """One call after its first failure. `target` is tried now, `others` may follow; `fallbacks` gets every change."""
 
     _settings = RetrySettings()
     _deadline: float | None = None
@@ -170,7 +170,7 @@ class RetryPlan:
 
     def __init__(self, targets: Sequence[Target], fallbacks: list[Fallback] | None = None) -> None:
         self.target, *self.others = targets
-        self._pools: dict[Target, CredentialPool] = {}
+        self._rings: dict[Target, KeyRing] = {}
         self._fallbacks = [] if fallbacks is None else fallbacks
 
     def first(self) -> NextTarget:
@@ -184,22 +184,31 @@ class RetryPlan:
         """
         if is_probe and self.others:
             settings = structs.replace(settings, policy=structs.replace(settings.policy, retries=0))
+        self._begin_budgets(settings)
+        return self.resume()
+
+    def _begin_budgets(self, settings: RetrySettings) -> None:
         self._settings = settings
         self._retries = self._rotations = 0
         self._deadline = None if settings.total is None else settings.clock() + settings.total
-        if settings.pool is not None:
-            self._pools[self.target] = settings.pool
-        return self.resume()
+        if settings.keys is not None:
+            self._rings[self.target] = settings.keys
+
+    def continue_from(self, settings: RetrySettings, began: float) -> None:
+        """The first attempt at the first target was made without a plan; it began at that time of the target's clock."""
+        self._begin_budgets(settings)
+        if settings.total is not None:
+            self._deadline = began + settings.total
 
     def resume(self) -> Step:
         """Take a key for the next attempt: the wait is over, or the target is new."""
-        pool = self._settings.pool
-        if pool is None:
+        keys = self._settings.keys
+        if keys is None:
             return Send(None)
         try:
             settings = self._settings
             return Send(
-                pool.acquire(self.target.model, in_order=settings.takes_keys_in_order, preferred=settings.preferred_key)
+                keys.acquire(self.target.model, in_order=settings.takes_keys_in_order, preferred=settings.preferred_key)
             )
         except NoUsableCredential as none:
             kind = cast(ErrorKind, none.kind)
@@ -207,11 +216,11 @@ class RetryPlan:
         return self._wait_or_next(error, error.retry_after, None)
 
     def after(self, error: ProviderError, *, should_retry: str | None = None) -> Step:
-        """The attempt failed, and the pool knows it. See `may_retry` for `should_retry`."""
-        pool, requested_delay = self._settings.pool, error.retry_after
-        if pool is not None and RETRY_RULES[error.kind].rotates and self._rotations < self._settings.policy.rotations:
+        """The attempt failed, and its key knows it. See `may_retry` for `should_retry`."""
+        keys, requested_delay = self._settings.keys, error.retry_after
+        if keys is not None and RETRY_RULES[error.kind].rotates and self._rotations < self._settings.policy.rotations:
             try:
-                lease = pool.acquire(self.target.model, in_order=self._settings.takes_keys_in_order)
+                lease = keys.acquire(self.target.model, in_order=self._settings.takes_keys_in_order)
             except NoUsableCredential as none:
                 requested_delay = max(requested_delay or 0.0, none.retry_after or 0.0) or None
             else:
@@ -238,12 +247,6 @@ class RetryPlan:
         """Whether another target could be tried after this error."""
         return bool(fallback_targets(error, self.target, self.others))
 
-    def first_token_limit(self, default: float | None) -> float | None:
-        """Seconds to wait for the first visible output; None if there is no limit, or no other target that could be asked."""
-        if not self.others:
-            return None
-        return default if self._settings.first_token is None else self._settings.first_token
-
     def time_left(self) -> float | None:
         """Seconds left of the target's total timeout; None if there is none."""
         return None if self._deadline is None else max(0.001, self._deadline - self._settings.clock())
@@ -269,10 +272,10 @@ class RetryPlan:
 
     def _with_applied_wait(self, error: ProviderError) -> ProviderError:
         """The error with the wait that the next call really meets, if rate limits are the reason."""
-        if error.kind != "rate_limit" or not self._pools:
+        if error.kind != "rate_limit" or not self._rings:
             return error
-        waits = [pool.retry_after(target.model) for target, pool in self._pools.items()]
-        if self._settings.pool is None:
+        waits = [keys.retry_after(target.model) for target, keys in self._rings.items()]
+        if self._settings.keys is None:
             waits.append(error.retry_after or 0.0)
         soonest = min(waits)
         return structs.replace(error, retry_after=soonest if 0.0 < soonest < inf else None)

@@ -1,6 +1,6 @@
 """`ProviderRouter`: one `ProviderClient` for all providers; it picks the target of a call and falls back to the next one.
 
-`routes` resolves names to targets, and `engine.model_call` calls them: deltas are held back until the first visible one. Until
+`routes` resolves names to targets, and `engine.provider_call` calls them: deltas are held back until the first visible one. Until
 then a stream that fails, is cut or ends empty is discarded, and the next target is tried; after that a failure is passed on, so
 nothing is shown twice. If every target fails, the last failure is passed on.
 
@@ -27,8 +27,8 @@ from antiphon.providers.call import ProviderCallOptions
 from antiphon.providers.client import ProviderClient
 from antiphon.providers.default_model import default_model
 from antiphon.providers.engine.client_call import ClientCall
-from antiphon.providers.engine.model_call import ModelCall, TargetCall
-from antiphon.providers.engine.target_health import CircuitPolicy, TargetHealth
+from antiphon.providers.engine.provider_call import ProviderCall, TargetCall
+from antiphon.providers.keys.target_health import CircuitPolicy, TargetHealth
 from antiphon.providers.presets import PRESETS
 from antiphon.providers.retry import FIRST_TOKEN_SECONDS
 from antiphon.providers.routes import Route, RouteTable, Target
@@ -124,7 +124,7 @@ class ProviderRouter(ProviderClient):
             prefixed = [*context, ModelOutputEntry((Text(text),))]
             return await prepare(target, prefixed) if client.continues_prefix(target.model) else None
 
-        call = ModelCall(
+        call = ProviderCall(
             targets,
             prepare,
             report,

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from antiphon.http.messages import ClientRequest, Response, ResponseStream
-from antiphon.http.server.application import Application, Limits, Traffic
+from antiphon.http.server.application import Admitted, Application, Handler, Limits, Traffic
 from antiphon.http.server.listener import Listener, bind_socket
 from antiphon.http.server.request_parser import MAX_PIPELINED
 
@@ -119,11 +119,10 @@ class Echo(Application):
         self.calls: list[str] = []
         self.held: list[weakref.ref[Held]] = []
 
-    def admit(self, request: ClientRequest) -> None:
-        del request
+    def admit(self, request: ClientRequest) -> Handler:
+        return Admitted(lambda: self._answer(request))
 
-    async def handle(self, request: ClientRequest, admission: object = None) -> Response:
-        del admission
+    async def _answer(self, request: ClientRequest) -> Response:
         held = Held()
         self.held.append(weakref.ref(held))
         if request.path.endswith("late"):
@@ -158,7 +157,7 @@ class Echo(Application):
 @asynccontextmanager
 async def listening(echo: Echo, settings: Limits) -> AsyncIterator[tuple[int, Traffic]]:
     traffic = Traffic()
-    listener = Listener(echo, "main", lambda: settings, traffic=traffic)
+    listener = Listener(echo, "main", settings, traffic=traffic)
     sock = bind_socket("127.0.0.1", 0)
     await listener.open(sock)
     try:
@@ -488,7 +487,7 @@ def test_a_body_that_does_not_come_is_408_and_a_stream_without_end_is_cut() -> N
 
 def test_only_running_requests_are_answered_during_a_stop() -> None:
     async def serve() -> None:
-        listener = Listener(Echo(), "main", lambda: SECONDS)
+        listener = Listener(Echo(), "main", SECONDS)
         sock = bind_socket("127.0.0.1", 0)
         await listener.open(sock)
         port = sock.getsockname()[1]

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.http.messages import ClientRequest, Response
-from antiphon.http.server.application import Application, Limits
+from antiphon.http.server.application import Admitted, Application, Handler, Limits
 from antiphon.http.server.listener import Listener
 from antiphon.http.server.request_parser import MAX_PIPELINED, IncomingRequest, RequestParser
 
@@ -29,17 +29,18 @@ READ_BYTES = 256 * 1024
 class Anything(Application):
     """Admits every request; a path that ends in `defect` shows a mistake of ours."""
 
-    def admit(self, request: ClientRequest) -> None:
+    def admit(self, request: ClientRequest) -> Handler:
         if request.path.endswith("defect"):
             raise RuntimeError("a mistake of ours")
+        return Admitted(self._answer)
 
-    async def handle(self, request: ClientRequest, admission: object = None) -> Response:
+    async def _answer(self) -> Response:
         raise AssertionError("nothing is answered here")
 
 
 def new_parser(max_buffered_bytes: int = 1_000_000) -> tuple[RequestParser, Listener]:
     limits = Limits(max_body_bytes=MAX_BODY, max_buffered_bytes=max_buffered_bytes)
-    listener = Listener(Anything(), "main", lambda: limits)
+    listener = Listener(Anything(), "main", limits)
     return RequestParser(listener, "127.0.0.1"), listener
 
 
@@ -224,10 +225,10 @@ def test_a_request_is_refused_with_the_reason(name: str) -> None:
     data, status, message = REFUSED[name]
     for pieces in ((data,), [data[at : at + 999] for at in range(0, len(data), 999)]):
         incoming = read(*pieces)[0]
-        assert isinstance(incoming.admission, Response)
-        assert incoming.admission.status == status
-        assert isinstance(incoming.admission.body, bytes)
-        assert message in msgspec.json.decode(incoming.admission.body)["error"]["message"]
+        assert isinstance(incoming.refusal, Response)
+        assert incoming.refusal.status == status
+        assert isinstance(incoming.refusal.body, bytes)
+        assert message in msgspec.json.decode(incoming.refusal.body)["error"]["message"]
         assert incoming.request.body == b""
 
 
@@ -248,10 +249,13 @@ def test_a_request_is_refused_with_the_reason(name: str) -> None:
     ],
 )
 def test_which_bodies_are_read(content_type: str, length: int | None, status: int | None) -> None:
-    _, listener = new_parser()
-    request = ClientRequest(method="POST", path="/v1/messages", headers={"content-type": content_type})
-    refusal = listener.admit(request, length)
-    assert (None if refusal is None else refusal.status) == status
+    framing = "transfer-encoding: chunked" if length is None else f"content-length: {length}"
+    parser, _ = new_parser()
+    parser.feed(
+        f"POST /v1/messages HTTP/1.1\r\nhost: here\r\ncontent-type: {content_type}\r\n{framing}\r\n\r\n".encode()
+    )
+    incoming = parser.incoming or parser.requests[0]
+    assert (None if incoming.refusal is None else incoming.refusal.status) == status
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -282,8 +286,8 @@ def test_a_refused_request_that_came_whole_keeps_the_connection() -> None:
 
 def test_a_defect_while_admitting_is_500(caplog: pytest.LogCaptureFixture) -> None:
     (incoming,) = read(ASK.replace(b"completions", b"defect") + ASK)
-    assert isinstance(incoming.admission, Response)
-    assert incoming.admission.status == 500
+    assert isinstance(incoming.refusal, Response)
+    assert incoming.refusal.status == 500
     assert not incoming.keeps_connection
     assert "a mistake of ours" in caplog.text
 
@@ -308,8 +312,8 @@ def test_a_body_over_the_budget_is_503_and_given_back() -> None:
     parser, listener = new_parser(max_buffered_bytes=20)
     parser.feed(ASK)
     (incoming,) = parser.requests
-    assert isinstance(incoming.admission, Response)
-    assert incoming.admission.status == 503
+    assert isinstance(incoming.refusal, Response)
+    assert incoming.refusal.status == 503
     assert listener.governor.used == 0
 
 

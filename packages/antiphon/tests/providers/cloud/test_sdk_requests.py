@@ -14,8 +14,8 @@ import pytest
 
 from antiphon.http.client.client import HttpClient
 from antiphon.providers.call import ProviderCallOptions
-from antiphon.providers.credentials.pool import CredentialPool
 from antiphon.providers.http_provider import provider
+from antiphon.providers.keys.ring import KeyRing
 from providers.cloud.stand_in import (
     ACCESS_KEY,
     REGION,
@@ -93,7 +93,7 @@ def test_vertex_with_claude() -> None:
         body = {"anthropic_version": "vertex-2023-10-16"}
         with sdk.messages.create(stream=True, extra_body=body, **arguments) as stream:
             assert [event.type for event in stream][-1] == "message_stop"
-        keys = CredentialPool(["env:T"], environ={"T": host.valid})
+        keys = KeyRing(["env:T"], environ={"T": host.valid})
         given = {"keys": keys, "region": "us-east5", "project": "p"}
         assert ours("vertex-anthropic", server.url, arguments["model"], {}, **given) == "Rain."
         theirs, mine = server.received
@@ -119,7 +119,7 @@ def test_vertex_with_gemini() -> None:
             chunk.text for chunk in sdk.models.generate_content_stream(model="gemini-3-pro", contents="Is it raining?")
         ]
         assert "".join(filter(None, pieces)) == "Rain."
-        keys = CredentialPool(["env:T"], environ={"T": host.valid})
+        keys = KeyRing(["env:T"], environ={"T": host.valid})
         assert ours("vertex", server.url, "gemini-3-pro", {}, keys=keys, region="us-east5", project="p") == "Rain."
         theirs, mine = server.received
     assert theirs.target == mine.target

@@ -8,9 +8,9 @@ import pytest
 
 from antiphon.http.client.client import HttpClient
 from antiphon.http.client.request import Timeouts
-from antiphon.providers.credentials.pool import CredentialPool
 from antiphon.providers.engine.model_list import KeyTrial, fetch_models, models_url, try_key
 from antiphon.providers.engine.provider import Provider
+from antiphon.providers.keys.ring import KeyRing
 from antiphon.providers.presets import PRESETS
 from antiphon.providers.retry import RetryPolicy
 from providers.scripted_server import Received, Reply, ScriptedServer
@@ -54,7 +54,7 @@ def provider_at(server: ScriptedServer, preset: str, transport: HttpClient) -> P
         "mine",
         PRESETS[preset],
         server.url,
-        pool=CredentialPool([KEY]),
+        keys=KeyRing([KEY]),
         transport=transport,
         headers={},
         timeouts=Timeouts(),

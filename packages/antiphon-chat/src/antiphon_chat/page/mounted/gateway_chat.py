@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -19,9 +20,9 @@ from antiphon.errors import AntiphonError, RoutingError
 from antiphon.history import HistoryStore
 from antiphon.history.location import data_folder_for
 from antiphon.http.messages import ClientRequest, Response
+from antiphon.http.server.application import Admitted, Handler
 from antiphon.providers.client import ProviderClient
 from antiphon.providers.default_model import MODEL_VARIABLE, PREFERRED, default_model, make_choice
-from antiphon.providers.engine.provider import Provider
 from antiphon.providers.http_provider import HttpProviderClient
 from antiphon.providers.router import ProviderRouter
 from antiphon.tools.embedded import parse_setting
@@ -33,11 +34,13 @@ from antiphon_chat.page.request import ApiError, error_response
 from antiphon_chat.shared.models import ChatModels
 from antiphon_chat.shared.session import TurnSettings, open_chat_store
 from antiphon_chat.shared.toolbox import Toolboxes
+from antiphon_gateway.access.admission import MAX_KEYLESS_BYTES
 from antiphon_gateway.access.client_keys import ClientKey
 from antiphon_gateway.app import Gateway
 from antiphon_gateway.config.settings import ChatPageSettings
-from antiphon_gateway.generate.model_names import visible_models
 from antiphon_gateway.runtime.loaded import LoadedConfig
+from antiphon_gateway.runtime.model_names import visible_models
+from antiphon_gateway.runtime.offline import is_offline
 
 _STREAM_FRACTION = 0.8
 """The fraction of the gateway's request timeout after which an event stream ends by itself."""
@@ -61,17 +64,22 @@ class GatewayChat:
         self._app: ChatApp | None = None
         self._built: tuple[LoadedConfig, ChatModels] | None = None
 
-    def admit(self, request: ClientRequest) -> ClientKey | Response:
+    def admit(self, request: ClientRequest) -> Handler | Response:
         """Whose request it is, decided without its body and before the store is opened."""
-        return admit(self._admission, request)
+        key = admit(self._admission, request)
+        if isinstance(key, Response):
+            return key
+        admitted = Admitted(partial(self._answer, request, key), key.name)
+        if not key.name and not self._gateway.loaded.keys.allows_anonymous:
+            admitted.owner, admitted.max_body = None, MAX_KEYLESS_BYTES  # a public file of the page takes no body
+        return admitted
 
-    async def handle(self, request: ClientRequest, admission: ClientKey | None = None) -> Response:
-        """Answer a request."""
+    async def _answer(self, request: ClientRequest, key: ClientKey) -> Response:
         try:
             app = self._app or await self._opened()
         except AntiphonError as error:
             return error_response(ApiError(f"the chat cannot be opened: {error}", 503, "unavailable"))
-        return await app.handle(request, admission)
+        return await app.answer(request, key)
 
     async def aclose(self, grace: float) -> None:
         """End the running turns and close the store."""
@@ -87,7 +95,7 @@ class GatewayChat:
             if self._is_closed:
                 raise ApiError("the gateway is stopping")
             if self._app is None:
-                gateway = self._gateway
+                gateway, services = self._gateway, self._gateway.services
                 self._store = await asyncio.to_thread(open_chat_store, self._place)
                 self._app = ChatApp(
                     self._store,
@@ -95,7 +103,7 @@ class GatewayChat:
                     Toolboxes(data_folder_for(self._place)),
                     keys=lambda: gateway.loaded.keys,
                     rules=lambda: gateway.loaded.origin_rules,
-                    meter=ChatMeter(gateway.accounting, lambda: gateway.loaded),
+                    meter=ChatMeter(services.accounts, services.recorder, services.metrics, lambda: gateway.loaded),
                     stream_seconds=self._stream_seconds,
                     turns=lambda: turn_settings(gateway.loaded.config.chat),
                     prices=lambda: gateway.loaded.prices,
@@ -145,7 +153,7 @@ def gateway_models(running: LoadedConfig) -> ChatModels:
     if not names:
         raise ApiError("the gateway has no model that can be named; add one to [[models]]", 503, "unavailable")
     choice = make_choice(names[0], "gateway")
-    if not isinstance(running.providers[running.resolve(names[0])[0].provider], Provider):
+    if is_offline(running.providers[running.resolve(names[0])[0].provider]):
         offline = default_model({})
         choice = structs.replace(offline, model=names[0])
     return ChatModels(router, choice, names, check=running.resolve)
@@ -167,4 +175,4 @@ def _named(running: LoadedConfig) -> Iterator[str]:
 def _client(running: LoadedConfig, name: str) -> ProviderClient:
     """A client of one of the gateway's upstreams."""
     upstream = running.providers[name]
-    return HttpProviderClient.of(upstream) if isinstance(upstream, Provider) else OfflineModel()
+    return OfflineModel() if is_offline(upstream) else HttpProviderClient.of(upstream)

@@ -8,7 +8,6 @@ budget refuses fails with the message that a client of the gateway gets.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 
@@ -26,11 +25,12 @@ from antiphon.wire.delta import Failed, Finished, ModelOutputDelta
 from antiphon.wire.output import ProviderError
 from antiphon_chat.page.request import ApiError
 from antiphon_chat.shared.models import ChatModels
-from antiphon_gateway.access.accounts import priced_targets
+from antiphon_gateway.access.accounts import ClientAccounts, priced_targets
 from antiphon_gateway.access.client_keys import ClientKey
-from antiphon_gateway.accounting import CHAT_PAGE, RequestAccounting
 from antiphon_gateway.errors import provider_error_status
-from antiphon_gateway.observe.request_trace import RequestTrace
+from antiphon_gateway.observe.metrics import Metrics
+from antiphon_gateway.observe.record import CHAT_PAGE, Record
+from antiphon_gateway.observe.recorder import Recorder
 from antiphon_gateway.runtime.loaded import LoadedConfig
 
 _request_ids = new_request_ids()
@@ -39,15 +39,19 @@ _request_ids = new_request_ids()
 class ChatMeter:
     """Admits the turns of clients and meters their model calls. `loaded` gives the current configuration."""
 
-    def __init__(self, accounting: RequestAccounting, loaded: Callable[[], LoadedConfig]) -> None:
-        self._accounting = accounting
+    def __init__(
+        self, accounts: ClientAccounts, recorder: Recorder, metrics: Metrics, loaded: Callable[[], LoadedConfig]
+    ) -> None:
+        self._accounts = accounts
+        self._recorder = recorder
+        self._metrics = metrics
         self._loaded = loaded
 
     async def admit(self, key: ClientKey, model: str) -> None:
         """Count a turn of a client. Raises `ApiError` if one of its limits refuses it."""
         if not key.is_limited:
             return
-        reached = await self._accounting.limit_reached(key, costs=True)
+        reached = await self._accounts.limit_reached(key, costs=True)
         if reached is not None:
             error, wait = reached.error(), str(max(1, math.ceil(reached.wait)))
             status = 402 if error.kind == "billing" else 429
@@ -61,13 +65,13 @@ class ChatMeter:
 
         def count(call: CallOutcome) -> None:
             known = call.tool_name if tools.get(call.tool_name) is not None else ""
-            self._accounting.record_tool_call(known, "cached" if call.is_cached else call.status, call.seconds)
+            self._metrics.tool_call(known, "cached" if call.is_cached else call.status, call.seconds)
 
         return count
 
     def calls_of(self, owner: str, models: Callable[[], ChatModels]) -> MeteredCalls:
         """The models, metered for the client that owns a conversation."""
-        return MeteredCalls(owner, models, self._accounting, self._loaded)
+        return MeteredCalls(owner, models, self._accounts, self._recorder, self._loaded)
 
 
 class MeteredCalls(ProviderClient):
@@ -79,12 +83,14 @@ class MeteredCalls(ProviderClient):
         self,
         owner: str,
         models: Callable[[], ChatModels],
-        accounting: RequestAccounting,
+        accounts: ClientAccounts,
+        recorder: Recorder,
         loaded: Callable[[], LoadedConfig],
     ) -> None:
         self._owner = owner
         self._models = models
-        self._accounting = accounting
+        self._accounts = accounts
+        self._recorder = recorder
         self._loaded = loaded
 
     def origins_of(self, model: str) -> Sequence[Origin]:
@@ -96,12 +102,12 @@ class MeteredCalls(ProviderClient):
         loaded, router = self._loaded(), self._models().router
         key = loaded.keys.named(self._owner) or ClientKey(name=self._owner)
         model = options.model or router.default
-        reached = await self._accounting.budget_reached(key)
+        reached = await self._accounts.budget_reached(key)
         if reached is not None:
             yield Failed(ProviderError(reached.message, "billing", code=reached.limit, retry_after=reached.wait))
             return
         options = structs.replace(options, request_id=next(_request_ids))
-        call = _CallTrace(model, self._owner, options)
+        call = _CallRecord(model, self._owner, options)
         try:
             targets = _allowed_targets(key, model, loaded)
             calls = (
@@ -119,14 +125,14 @@ class MeteredCalls(ProviderClient):
         else:
             call.end(context, None)
         finally:
-            self._accounting.record(call.trace, key, loaded.prices)
+            self._recorder.add(call.record, key, loaded.prices)
 
 
-class _CallTrace:
-    """The trace of one call, from the report that the provider writes."""
+class _CallRecord:
+    """The record of one call, from the report that the provider writes."""
 
     def __init__(self, model: str, owner: str, options: ProviderCallOptions) -> None:
-        self.trace = RequestTrace(
+        self.record = Record(
             request_id=options.request_id,
             client_format=CHAT_PAGE,
             requested_model=model,
@@ -141,31 +147,30 @@ class _CallTrace:
     def observe(self, delta: ModelOutputDelta) -> None:
         """Record the facts in a delta."""
         if isinstance(delta, Failed):
-            self.trace.error = delta.error
-            self._status = 200 if self.trace.first_token is not None else provider_error_status(delta.error)
+            self.record.error = delta.error
+            self._status = 200 if self.record.first_token_seconds is not None else provider_error_status(delta.error)
             return
-        self.trace.observe([delta])
+        self.record.observe([delta])
         if isinstance(delta, Finished):
             self._status = 200
 
     def end(self, context: Sequence[ContextEntry], error: BaseException | None) -> None:
         """The call is over: it ended, was stopped by its client, or met a defect of ours."""
-        trace, report = self.trace, self._report
+        record, report = self.record, self._report
         attempts, fallbacks, losses, repairs = self._before
-        trace.attempts, trace.fallbacks = report.attempts[attempts:], report.fallbacks[fallbacks:]
-        trace.losses, trace.repairs = report.losses[losses:], report.repairs[repairs:]
+        record.attempts, record.fallbacks = report.attempts[attempts:], report.fallbacks[fallbacks:]
+        record.losses, record.repairs = report.losses[losses:], report.repairs[repairs:]
         origin = report.origin
-        trace.provider, trace.model, trace.upstream_format = origin.provider, origin.model, origin.format
-        trace.finished_at = time.monotonic()
-        if self._status:
-            trace.status = self._status
-        elif isinstance(error, AntiphonError):  # such as a model that a reload has removed
-            trace.status, trace.error = 400, ProviderError(str(error), "invalid_request")
-        else:
-            trace.status = 200 if error is None else trace.status_after(error, math.inf)
-        if trace.usage is None or trace.status != 200 or trace.error is not None or len(trace.attempts) > 1:
-            trace.prompt_estimate = sum(map(CharacterEstimate().count, context))
-        trace.waiting_seconds = trace.seconds
+        record.provider, record.model, record.upstream_format = origin.provider, origin.model, origin.format
+        status = self._status
+        if not status and isinstance(error, AntiphonError):  # such as a model that a reload has removed
+            status, record.error = 400, ProviderError(str(error), "invalid_request")
+        elif not status:
+            status = 200 if error is None else record.status_after(error, math.inf)
+        record.end(status)
+        if record.usage is None or record.status != 200 or record.error is not None or len(record.attempts) > 1:
+            record.prompt_estimate = sum(map(CharacterEstimate().count, context))
+        record.waiting_seconds = record.seconds
 
 
 async def _refused(error: ProviderError) -> AsyncIterator[ModelOutputDelta]:

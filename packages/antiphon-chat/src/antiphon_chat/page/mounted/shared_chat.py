@@ -16,7 +16,6 @@ import sys
 from collections.abc import AsyncIterator, Callable
 from math import inf
 from pathlib import Path
-from typing import Any
 
 import msgspec
 from msgspec import structs
@@ -26,7 +25,7 @@ from antiphon.http.client.client import HttpClient
 from antiphon.http.client.request import HttpRequest, HttpResponse, Timeouts
 from antiphon.http.governor import Governor
 from antiphon.http.messages import ClientRequest, Response
-from antiphon.http.server.application import Application, Limits
+from antiphon.http.server.application import Admitted, Application, Handler, Limits, answer
 from antiphon.http.server.listener import Listener
 from antiphon_chat.page.mounted.gateway_chat import GatewayChat
 from antiphon_chat.page.request import ApiError, error_response
@@ -53,13 +52,9 @@ class _ForwardedRequests(Application):
     def __init__(self, chat: MountedApp) -> None:
         self._chat = chat
 
-    def admit(self, request: ClientRequest) -> None:
+    def admit(self, request: ClientRequest) -> Handler | Response:
         """Admit every request: only workers of this gateway reach the socket."""
-
-    async def handle(self, request: ClientRequest, admission: Any = None) -> Response:
-        """Answer the request in the body."""
-        del admission
-        return await self._chat.handle(_decoder.decode(request.body))
+        return Admitted(lambda: answer(self._chat, _decoder.decode(request.body)))
 
 
 class SharedChat:
@@ -75,15 +70,20 @@ class SharedChat:
         self._client = HttpClient({}, unix_path=self._place, decompresses=False)
         self._is_closed = False
 
-    def admit(self, request: ClientRequest) -> Any:
+    def admit(self, request: ClientRequest) -> Handler | Response:
         """Whose request it is, decided without its body."""
-        return self._chat.admit(request)
+        handler = self._chat.admit(request)
+        if isinstance(handler, Response):
+            return handler
+        admitted = Admitted(lambda: self._answer(request, handler), handler.owner)
+        admitted.max_body = handler.max_body
+        return admitted
 
-    async def handle(self, request: ClientRequest, admission: Any = None) -> Response:
+    async def _answer(self, request: ClientRequest, handler: Handler) -> Response:
         """Answer a request, or forward it to the worker that runs the chat, which checks access again."""
         for _ in range(_MAX_ATTEMPTS):
             if await self._is_owner():
-                return await self._chat.handle(request, admission)
+                return await handler.run()
             try:
                 return await self._forward(request)
             except TransportError as error:
@@ -131,8 +131,8 @@ class SharedChat:
         listener = Listener(
             _ForwardedRequests(self._chat),
             "chat",
-            lambda: _LIMITS,
-            governor=Governor(lambda: sys.maxsize),
+            _LIMITS,
+            governor=Governor(),
         )
         sock = socket.socket(socket.AF_UNIX)
         sock.bind(self._place)

@@ -19,11 +19,8 @@ from antiphon.wire import formats
 from antiphon.wire.openai_responses.response import write_usage
 from antiphon.wire.output import ProviderError
 from antiphon.wire.request import Message, ModelRequest
-from antiphon_gateway.errors import error_response
 from antiphon_gateway.generate.generation import Generation
 from antiphon_gateway.generate.server_state import expand_state
-from antiphon_gateway.observe.request_trace import RequestTrace
-from antiphon_gateway.runtime.context import OnFinish, RequestContext
 from antiphon_gateway.state.compactions import encode_summary
 from antiphon_gateway.state.conversations import complete_item
 from antiphon_gateway.state.store import FORMAT, own_messages
@@ -41,35 +38,30 @@ class _Answer(Struct):
     usage: Any = None
 
 
-async def handle_compact(context: RequestContext, on_finish: OnFinish) -> Response:
-    """Compact a conversation. Raises `UnknownResponse` and `WireError`."""
-    request = _wire.read_request(context.request.body)
-    if not request.model:
-        return error_response(FORMAT, ProviderError("the request has no model", "invalid_request", param="model"))
-    expanded = await STATE.run(expand_state, context, request)
-    if not own_messages(expanded):
-        return error_response(
-            FORMAT, ProviderError("input: there is nothing to compact", "invalid_request", param="input")
+class Compaction(Generation):
+    """One conversation to be compacted: a generation of its summary."""
+
+    async def answer(self) -> Response:
+        """The compaction. Raises `UnknownResponse` and `WireError`."""
+        request = _wire.read_request(self.request.body)
+        if not request.model:
+            return self.refuse(ProviderError("the request has no model", "invalid_request", param="model"))
+        expanded = await STATE.run(expand_state, self, request)
+        if not own_messages(expanded):
+            return self.refuse(ProviderError("input: there is nothing to compact", "invalid_request", param="input"))
+        asked = structs.replace(
+            expanded,
+            messages=(*expanded.messages, Message("user", (Text(INSTRUCTION),))),
+            tools=(),
+            tool_choice=None,
+            store=False,
+            stream=False,
         )
-    asked = structs.replace(
-        expanded,
-        messages=(*expanded.messages, Message("user", (Text(INSTRUCTION),))),
-        tools=(),
-        tool_choice=None,
-        store=False,
-        stream=False,
-    )
-    body = _wire.encode_request(asked).data
-    run = structs.replace(context, request=structs.replace(context.request, body=body))
-
-    def record(trace: RequestTrace, asked: RequestContext) -> None:
-        on_finish(trace, asked)
-        context.request.is_recorded = True
-
-    answer = await Generation(run, record).respond()
-    if answer.status != 200 or not isinstance(answer.body, bytes):
-        return answer
-    return Response.json(_write_compaction(expanded, answer.body), headers=_report_headers(answer))
+        self.request.body = _wire.encode_request(asked).data
+        answer = await super().answer()
+        if answer.status != 200 or not isinstance(answer.body, bytes):
+            return answer
+        return Response.json(_write_compaction(expanded, answer.body))
 
 
 def _write_compaction(request: ModelRequest, answer: bytes) -> dict[str, Any]:
@@ -89,7 +81,3 @@ def _write_compaction(request: ModelRequest, answer: bytes) -> dict[str, Any]:
 
 def _is_from_user(message: Message) -> bool:
     return message.role == "user" and not any(isinstance(part, ToolCallResult) for part in message.parts)
-
-
-def _report_headers(answer: Response) -> dict[str, str]:
-    return {name: value for name, value in answer.headers.items() if name.startswith("x-antiphon-")}

@@ -7,7 +7,7 @@ from typing import Any
 from antiphon.errors import WireError
 from antiphon.http.messages import Response
 from antiphon_gateway.endpoints.responses_api.stored import page_of_items
-from antiphon_gateway.runtime.context import RequestContext
+from antiphon_gateway.runtime.metered import MeteredRequest
 from antiphon_gateway.runtime.request_fields import read_object
 from antiphon_gateway.threads import STATE
 
@@ -16,7 +16,7 @@ _MAX_ITEMS = 20
 _MAX_METADATA = 16
 
 
-async def handle_create_conversation(context: RequestContext) -> Response:
+async def handle_create_conversation(context: MeteredRequest) -> Response:
     """Create a conversation, with metadata and items if given."""
     body = _read(context)
     store, owner = context.services.conversations, context.key.name
@@ -24,13 +24,13 @@ async def handle_create_conversation(context: RequestContext) -> Response:
     return Response.json(created.body)
 
 
-async def handle_get_conversation(context: RequestContext) -> Response:
+async def handle_get_conversation(context: MeteredRequest) -> Response:
     """Return a conversation."""
     store = context.services.conversations
     return Response.json((await STATE.run(store.get, context.endpoint.resource, context.key.name)).body)
 
 
-async def handle_update_conversation(context: RequestContext) -> Response:
+async def handle_update_conversation(context: MeteredRequest) -> Response:
     """Replace the metadata of a conversation."""
     metadata = _metadata(_read(context))
     store = context.services.conversations
@@ -38,14 +38,14 @@ async def handle_update_conversation(context: RequestContext) -> Response:
     return Response.json(updated.body)
 
 
-async def handle_delete_conversation(context: RequestContext) -> Response:
+async def handle_delete_conversation(context: MeteredRequest) -> Response:
     """Delete a conversation and its items."""
     name = context.endpoint.resource
     await STATE.run(context.services.conversations.delete, name, context.key.name)
     return Response.json({"id": name, "object": "conversation.deleted", "deleted": True})
 
 
-async def handle_add_items(context: RequestContext) -> Response:
+async def handle_add_items(context: MeteredRequest) -> Response:
     """Add items to a conversation."""
     items = _items(_read(context))
     store = context.services.conversations
@@ -53,33 +53,33 @@ async def handle_add_items(context: RequestContext) -> Response:
     return Response.json(page_of_items(added, {"order": "asc", "limit": str(_MAX_ITEMS)}))
 
 
-async def handle_list_conversation_items(context: RequestContext) -> Response:
+async def handle_list_conversation_items(context: MeteredRequest) -> Response:
     """A page of the items of a conversation."""
     store = context.services.conversations
     items = await STATE.run(store.items, context.endpoint.resource, context.key.name)
     return Response.json(page_of_items(items, context.request.query))
 
 
-async def handle_get_conversation_item(context: RequestContext) -> Response:
+async def handle_get_conversation_item(context: MeteredRequest) -> Response:
     """Return one item of a conversation."""
     conversation, item = _split(context)
     return Response.json(await STATE.run(context.services.conversations.item, conversation, context.key.name, item))
 
 
-async def handle_delete_conversation_item(context: RequestContext) -> Response:
+async def handle_delete_conversation_item(context: MeteredRequest) -> Response:
     """Delete one item of a conversation. Returns the conversation."""
     conversation, item = _split(context)
     store = context.services.conversations
     return Response.json((await STATE.run(store.delete_item, conversation, context.key.name, item)).body)
 
 
-def _split(context: RequestContext) -> tuple[str, str]:
+def _split(context: MeteredRequest) -> tuple[str, str]:
     """The ids of the conversation and the item in the path."""
     conversation, _, item = context.endpoint.resource.partition("/items/")
     return conversation, item
 
 
-def _read(context: RequestContext) -> dict[str, Any]:
+def _read(context: MeteredRequest) -> dict[str, Any]:
     return read_object(context.request.body or b"{}")
 
 

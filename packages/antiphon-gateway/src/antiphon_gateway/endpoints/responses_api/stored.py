@@ -25,7 +25,7 @@ from antiphon_gateway.endpoints.background import (
     followed_events,
 )
 from antiphon_gateway.endpoints.upstream_answers import asks_upstream
-from antiphon_gateway.runtime.context import RequestContext
+from antiphon_gateway.runtime.metered import MeteredRequest
 from antiphon_gateway.runtime.request_fields import query_number
 from antiphon_gateway.state.conversations import complete_item
 from antiphon_gateway.state.store import FORMAT, StoredResponse
@@ -34,7 +34,7 @@ _DEFAULT_LIMIT, _MAX_LIMIT = 20, 100
 
 
 @asks_upstream
-async def handle_get_response(context: RequestContext) -> Response:
+async def handle_get_response(context: MeteredRequest) -> Response:
     """Return a response as it is now, or its events with `stream=true`."""
     query = context.request.query
     if query.get("stream") == "true":
@@ -44,14 +44,14 @@ async def handle_get_response(context: RequestContext) -> Response:
 
 
 @asks_upstream
-async def handle_delete_response(context: RequestContext) -> Response:
+async def handle_delete_response(context: MeteredRequest) -> Response:
     """Delete a response; one that is generated in the background is cancelled."""
     await delete_answer(context)
     return Response.json(deletion_body(context.endpoint.resource))
 
 
 @asks_upstream
-async def handle_cancel_response(context: RequestContext) -> Response:
+async def handle_cancel_response(context: MeteredRequest) -> Response:
     """Cancel a response that is generated in the background."""
     cancelled = await cancelled_object(context)
     if cancelled is not None:
@@ -63,7 +63,7 @@ async def handle_cancel_response(context: RequestContext) -> Response:
 
 
 @asks_upstream
-async def handle_list_items(context: RequestContext) -> Response:
+async def handle_list_items(context: MeteredRequest) -> Response:
     """List the input items of a response, including the responses it continues; also of one that is being generated."""
     return Response.json(list_input_items(await answer_chain(context), context.request.query))
 

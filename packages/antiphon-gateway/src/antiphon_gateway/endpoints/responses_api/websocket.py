@@ -13,23 +13,23 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any
 
 import msgspec
 from msgspec import Struct, structs
 
-from antiphon.errors import AntiphonError, StoreError, UnknownResponse, WireError
+from antiphon.errors import AntiphonError, UnknownResponse, WireError
 from antiphon.http.governor import Hold
 from antiphon.http.messages import ClientRequest, Response
+from antiphon.http.server.application import Handler, Limits
 from antiphon.http.server.websocket import GOING_AWAY, WebSocket
 from antiphon.ids import new_id
 from antiphon.parts import TokenUsage, ToolCallResult
 from antiphon.wire import formats
 from antiphon.wire.openai_responses.response import write_usage
-from antiphon.wire.output import ModelOutput, ProviderError
+from antiphon.wire.output import ProviderError
 from antiphon.wire.request import ModelRequest
-from antiphon_gateway.endpoints.answer_shapes import empty_response
 from antiphon_gateway.endpoints.responses_api.lane import Lane, WaitingRequest
 from antiphon_gateway.endpoints.responses_api.steering import (
     MAX_QUEUED,
@@ -41,11 +41,10 @@ from antiphon_gateway.endpoints.responses_api.steering import (
     successor,
     with_steers,
 )
-from antiphon_gateway.errors import INTERNAL_ERROR, error_response, overloaded, store_failure
-from antiphon_gateway.runtime.context import Admission, Services
+from antiphon_gateway.errors import INTERNAL_ERROR, error_response, overloaded
+from antiphon_gateway.runtime.services import Services
 from antiphon_gateway.state.connection import ConnectionAnswers
 from antiphon_gateway.state.store import to_provider_error
-from antiphon_gateway.threads import STATE
 
 logger = logging.getLogger("antiphon.gateway")
 
@@ -58,12 +57,6 @@ _ENVELOPE = frozenset({"type", "stream_id", "generate", "stream", "stream_option
 _wire = formats[_FORMAT]
 
 
-def upgrade_required() -> Response:
-    """The response to a GET that does not open a WebSocket."""
-    error = ProviderError("connect with a WebSocket, or send POST", "invalid_request", code="upgrade_required")
-    return error_response(_FORMAT, error, status=426, headers={"upgrade": "websocket", "connection": "Upgrade"})
-
-
 class _Envelope(Struct):
     """What decides where an event goes. The rest of it is not parsed before its turn."""
 
@@ -72,26 +65,19 @@ class _Envelope(Struct):
     response_id: Any = None
 
 
-class RequestGateway(Protocol):
-    """What the socket needs of the gateway."""
-
-    def admit(self, request: ClientRequest) -> Admission | Response: ...
-    async def handle(self, request: ClientRequest, admission: Any = None) -> Response: ...
-
-
 class ResponseSocket:
-    """One connection. `head` is the request that opened it; `limit` gives the refusal of a request over a limit."""
+    """One connection. `head` is the request that opened it; `admit` decides on each message as on any request."""
 
     def __init__(
         self,
-        gateway: RequestGateway,
-        limit: Callable[[ClientRequest, Admission], Awaitable[Response | None]],
+        admit: Callable[[ClientRequest], Handler | Response],
+        limits: Callable[[], Limits],
         services: Services,
         head: ClientRequest,
         socket: WebSocket,
     ) -> None:
-        self._gateway = gateway
-        self._limit = limit
+        self._admit_request = admit
+        self._limits = limits
         self._services = services
         self._head = head
         self._socket = socket
@@ -295,6 +281,8 @@ class ResponseSocket:
                 lane.hold.take_over(steer.hold)
         warms_up, is_background = event.get("generate") is False, bool(event.get("background"))
         fields = {name: value for name, value in event.items() if name not in _ENVELOPE}
+        if warms_up:
+            fields["generate"] = False
         body = msgspec.json.encode({**fields, "stream": True})
         del event, fields  # parsed, they take many times the bytes that are counted
         try:
@@ -320,7 +308,7 @@ class ResponseSocket:
         self._socket.give_back(lane.hold.move())
         lane.is_cancelled = False
 
-    def _admit(self, body: bytes = b"") -> tuple[ClientRequest, Admission | Response]:
+    def _admit(self, body: bytes = b"") -> tuple[ClientRequest, Handler | Response]:
         """The next message as a request of its own, and whether it may be answered."""
         self._count += 1
         request = structs.replace(
@@ -329,16 +317,19 @@ class ResponseSocket:
             body=body,
             request_id=f"{self._head.request_id}-{self._count}",
             begin_early=None,  # a head of HTTP has no place between messages
-            is_recorded=False,
+            session=self._answers,
         )
-        return request, self._gateway.admit(request)
+        return request, self._admit_request(request)
 
     def _end_unanswered(self, response: Response | None) -> Response | None:
         """Record a message that is refused before it is a request; None: the client left. Returns what the client gets."""
-        request, admission = self._admit()
-        if isinstance(admission, Response):  # recorded by that
-            return admission
-        admission.end(request, response)
+        _, handler = self._admit()
+        if isinstance(handler, Response):  # recorded by that
+            return handler
+        if response is None:
+            handler.end()
+        else:
+            handler.end(response.status, response.error)
         return response
 
     def _refuse(self, refusal: Response, lane_id: str) -> None:
@@ -347,49 +338,53 @@ class ResponseSocket:
 
     async def _respond(self, lane: Lane, body: bytes, previous: Any, *, warms_up: bool) -> bool:
         """Answer one request. Returns whether that succeeded."""
-        request, admission = self._admit(body)
-        if isinstance(admission, Response):
-            self._send_error(admission, lane.id)
+        request, handler = self._admit(body)
+        if isinstance(handler, Response):
+            self._send_error(handler, lane.id)
             return False
-        seconds = admission.loaded.config.gateway.request_seconds
+        seconds = self._limits().request_seconds
         request.deadline = time.monotonic() + seconds
+        refusal: Response | None = None
         try:
-            self._check_results(_wire.read_request(body), previous)
-            lane.use_body(body)
-            if lane.is_cancelled:
-                admission.end(request, None)
-                lane.end_cancelled()
-                return False
-            lane.is_active = True
-            async with asyncio.timeout(seconds):
+            refusal = self._wrong_results(body, previous)
+            if refusal is None:
+                lane.use_body(body)
+            if refusal is None and not lane.is_cancelled:
+                lane.is_active = True
                 if warms_up:
-                    response = await self._warm_up(lane, request, admission)
-                else:
-                    response = await self._gateway.handle(request, structs.replace(admission, connection=self._answers))
-                if not isinstance(response.body, bytes):
-                    return await lane.relay(response.body)
+                    lane.hold.release()  # what is kept counts instead
+                async with asyncio.timeout(seconds):
+                    response = await handler.run()
+                    if not isinstance(response.body, bytes):
+                        return await lane.relay(response.body)
+                    if response.status < 400:
+                        self._complete_warm_up(lane, response.body)
+                        return True
+                    refusal = response
         except TimeoutError:
             message = f"request timed out after {seconds:g} s (gateway.request_seconds)"
-            response = error_response(_FORMAT, ProviderError(message, "timeout"))
-        except UnknownResponse as unknown:
-            response = error_response(_FORMAT, to_provider_error(unknown), status=400)
-        except StoreError as error:
-            response = error_response(_FORMAT, store_failure(error))
-        except AntiphonError as error:
-            response = _invalid(str(error))
-        except Exception:
-            admission.end(request, error_response(_FORMAT, INTERNAL_ERROR))
-            raise
-        except asyncio.CancelledError:
-            admission.end(request, None)
-            raise
+            refusal = error_response(_FORMAT, ProviderError(message, "timeout"))
         finally:
             lane.is_active = False
-        admission.end(request, response)  # unless its handler has recorded it
-        if response.status < 400:
-            return True
-        self._send_error(response, lane.id)
+            if refusal is None:
+                handler.end()  # it was cancelled, unless its end is recorded
+            else:
+                handler.end(refusal.status, refusal.error)
+        if refusal is None:
+            lane.end_cancelled()
+        else:
+            self._send_error(refusal, lane.id)
         return False
+
+    def _wrong_results(self, body: bytes, previous: Any) -> Response | None:
+        """The refusal of a body that cannot be read, or that continues the wrong answer; None if it is right."""
+        try:
+            self._check_results(_wire.read_request(body), previous)
+        except UnknownResponse as unknown:
+            return error_response(_FORMAT, to_provider_error(unknown), status=400)
+        except AntiphonError as error:
+            return _invalid(str(error))
+        return None
 
     def _check_results(self, request: ModelRequest, previous: Any) -> None:
         """Raises `UnknownResponse` for a result without its call, in a request that continues an answer of this connection.
@@ -406,26 +401,15 @@ class ResponseSocket:
                 message = f"No tool call found for function call output with call_id {part.tool_call_id}."
                 raise UnknownResponse(message, status=400, param="input")
 
-    async def _warm_up(self, lane: Lane, request: ClientRequest, admission: Admission) -> Response:
-        """Keep a request that later ones continue, without an answer to it (`generate: false`)."""
-        if (limited := await self._limit(request, admission)) is not None:
-            return limited
-        parsed, owner = _wire.read_request(request.body), admission.key.name
-        expanded = self._answers.expand(parsed)
-        if expanded is None:
-            expanded = await STATE.run(self._services.state.expand, parsed, owner=owner)
-        response_id = f"resp_{new_id()}"
-        lane.hold.release()  # what is kept counts instead
-        if refusal := self._answers.store(response_id, parsed, expanded, ModelOutput()):
-            return error_response(_FORMAT, overloaded(refusal))
-        empty = empty_response(response_id, request.body)
-        started = {**empty, "status": "in_progress"}
+    def _complete_warm_up(self, lane: Lane, body: bytes) -> None:
+        """A request was kept for later ones, without an answer to it: tell the client its id."""
+        kept = msgspec.json.decode(body)
+        started = {**kept, "status": "in_progress"}
         usage = write_usage(TokenUsage())
-        completed = {**empty, "status": "completed", "completed_at": int(time.time()), "usage": usage}
+        completed = {**kept, "status": "completed", "completed_at": int(time.time()), "usage": usage}
         for number, (kind, response) in enumerate((("created", started), ("completed", completed))):
             event = {"type": f"response.{kind}", "sequence_number": number, "response": response}
             self._socket.send_text(lane.with_id(msgspec.json.encode(event)))
-        return Response()
 
     def _send_error(self, response: Response, lane_id: str) -> None:
         body = response.body if isinstance(response.body, bytes) else b"{}"

@@ -175,6 +175,6 @@ def test_the_queue_is_bounded(gateway: Rig, connection: Connection) -> None:
 )
 def test_only_messages_of_the_user_steer(item: Any) -> None:
     event = {"type": Raw(b'"response.steer"'), "previous_response_id": Raw(b'"r"'), "input": Raw(encode([item]))}
-    steer = read_steer(event, Governor(lambda: 0).hold())
+    steer = read_steer(event, Governor(0).hold())
     with pytest.raises(WireError, match=r"input\[0\]"):
         check_steer(event, steer)

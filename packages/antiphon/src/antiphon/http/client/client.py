@@ -18,7 +18,6 @@ import warnings
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import suppress
 from contextvars import Context
-from functools import lru_cache
 from math import inf
 from typing import Any, NamedTuple
 from urllib.parse import urljoin
@@ -33,12 +32,11 @@ from antiphon.http.client.environment import NetworkEnvironment
 from antiphon.http.client.request import HttpRequest, Origin, transport_error
 from antiphon.http.client.request_head import parse_url, request_head
 from antiphon.http.client.response import StreamedResponse
-from antiphon.http.client.response_parser import ResponseParser
 
 MAX_REDIRECTS = 3
 _REDIRECTS = (307, 308)  # these keep the method and the body
 _MAX_DESTINATIONS = 1024
-"""Lists of idle connections that are kept although they are empty."""
+"""Lists of idle connections that are kept although they are empty, and routes of URLs."""
 
 
 class _Route(NamedTuple):
@@ -70,26 +68,53 @@ class HttpClient:
         self._unix_path = unix_path
         self._decompresses = decompresses
         self._pools: dict[asyncio.AbstractEventLoop, _Pool] = {}
+        self._routes: dict[str, _Route] = {}
 
     async def send(self, request: HttpRequest, *, follow: bool = True) -> StreamedResponse:
-        """Send it and wait for the response head. Raises `TransportError`. `follow`: follow redirects within the origin."""
-        response = await self._send_once(request)
-        if response.status not in _REDIRECTS or not follow or request.stream is not None:
-            return response  # a streamed body cannot be sent again
-        for _ in range(MAX_REDIRECTS):
+        """Send it and wait for the response head, or all of the response if that `is_whole`. Raises `TransportError`.
+
+        `follow`: follow redirects within the origin.
+        """
+        loop = asyncio.get_running_loop()
+        pool = self._pools.get(loop) or await self._open_pool(loop)
+        total = request.timeouts.total
+        deadline = inf if total is None else loop.time() + total
+        may_reuse, redirects = request.stream is None, 0
+        while True:
+            route = self._routes.get(request.url) or self._route(request)
+            head = request_head(request, route.target, route.origin, route.headers)
+            connection = pool.take_idle(route.destination) if may_reuse else None
+            is_reused = connection is not None
+            if connection is None:
+                connection = await self._connect(loop, pool, route.destination, request, deadline)
+            response = connection.send(head, request, route.origin, deadline, decompresses=self._decompresses)
+            try:
+                if request.stream is not None:
+                    await _send_body(connection, request, response)
+                while not response.has_arrived:
+                    await response.wait()
+            except TransportError as error:
+                if not is_reused or not connection.was_stale:
+                    raise
+                request.resends.append(error)
+                may_reuse = False
+                continue
+            except BaseException:
+                response.abort()
+                raise
+            if response.status not in _REDIRECTS or not follow or request.stream is not None:
+                return response  # a streamed body cannot be sent again
             redirect = _redirect_target(request, response)
             if redirect is None:
                 return response
             response.abort()
+            if redirects == MAX_REDIRECTS:
+                raise transport_error("redirect_loop", request.host, request.timeouts)
+            redirects += 1
             request.resends.append(
                 TransportError(f"{request.host} redirected the request (status {response.status})", "redirected")
             )
             request = redirect
-            response = await self._send_once(request)
-        if _redirect_target(request, response) is not None:
-            response.abort()
-            raise transport_error("redirect_loop", request.host, request.timeouts)
-        return response
 
     async def aclose(self) -> None:
         """Close the connections of this loop, and of other loops that still run."""
@@ -104,60 +129,27 @@ class HttpClient:
     def __repr__(self) -> str:
         return f"<HttpClient with {sum(len(pool.connections) for pool in self._pools.values())} connections>"
 
-    async def _send_once(self, request: HttpRequest) -> StreamedResponse:
+    def _route(self, request: HttpRequest) -> _Route:
+        """The route of a request's URL, kept for the next one. Raises `TransportError`."""
         try:
-            route = self._route(request.url)
-            head = request_head(request, route.target, route.origin, route.headers)
+            origin, target = parse_url(request.url)
         except ValueError:
             raise transport_error("invalid_url", request.host, request.timeouts) from None
-        loop = asyncio.get_running_loop()
-        pool = self._pools.get(loop) or await self._open_pool(loop)
-        timeouts = request.timeouts
-        deadline = inf if timeouts.total is None else loop.time() + timeouts.total
-        connection = pool.take_idle(route.destination) if request.stream is None else None
-        is_reused = connection is not None
-        while True:
-            if connection is None:
-                connection = await self._connect(loop, pool, route.destination, request, deadline)
-            response = StreamedResponse(loop, connection)
-            connection.send(
-                head,
-                request.body,
-                response,
-                timeouts,
-                origin=route.origin,
-                deadline=deadline,
-                parser=ResponseParser(is_for_head=request.method == "HEAD", decompresses=self._decompresses),
-                closes=request.headers.get("connection") == "close",
-            )
-            try:
-                if request.stream is not None:
-                    await _send_body(connection, request, response)
-                await response.wait_for_head()
-            except TransportError as error:
-                if not is_reused or not connection.was_stale:
-                    raise
-                request.resends.append(error)
-                connection, is_reused = None, False
-            except BaseException:
-                response.abort()
-                raise
-            else:
-                return response
-
-    def _route(self, url: str) -> _Route:
-        direct = _direct_route(url)
-        _, origin, target, _ = direct
+        proxy = None if self._guard is not None or self._unix_path else self._network.proxy_for(origin)
         if self._unix_path:
-            return _Route(Destination(origin, unix_path=self._unix_path), origin, target)
-        proxy = self._network.proxy_for(origin) if self._guard is None else None
-        if proxy is None:
-            return direct
-        if origin.scheme == "https":
-            return _Route(Destination(origin, proxy), origin, target)
-        headers = {"proxy-authorization": proxy.authorization} if proxy.authorization else None
-        target = f"http://{origin.authority}{target}"
-        return _Route(Destination(proxy.origin, is_proxy=True), origin, target, headers)
+            route = _Route(Destination(origin, unix_path=self._unix_path), origin, target)
+        elif proxy is None:
+            route = _Route(Destination(origin), origin, target)
+        elif origin.scheme == "https":
+            route = _Route(Destination(origin, proxy), origin, target)
+        else:
+            headers = {"proxy-authorization": proxy.authorization} if proxy.authorization else None
+            target = f"http://{origin.authority}{target}"
+            route = _Route(Destination(proxy.origin, is_proxy=True), origin, target, headers)
+        if len(self._routes) >= _MAX_DESTINATIONS:
+            self._routes.clear()
+        self._routes[request.url] = route
+        return route
 
     async def _connect(
         self,
@@ -248,28 +240,20 @@ class _Pool:
         return None
 
 
-@lru_cache(maxsize=1024)
-def _direct_route(url: str) -> _Route:
-    """The route without a proxy. Raises `ValueError`."""
-    origin, target = parse_url(url)
-    return _Route(Destination(origin), origin, target)
-
-
 async def _send_body(connection: ClientConnection, request: HttpRequest, response: StreamedResponse) -> None:
     """Send a streamed body; ends early if the response arrives first. Raises `TransportError` if the body breaks off."""
     assert request.stream is not None
     sending = asyncio.ensure_future(connection.send_stream(request.stream, is_chunked=request.stream_length is None))
-    answered = asyncio.ensure_future(response.wait_for_head())
+    answered = response.wait()
     try:
         await asyncio.wait({sending, answered}, return_when=asyncio.FIRST_COMPLETED)
     finally:
         answered.cancel()
         if not sending.done():
             sending.cancel()
-        await asyncio.wait({sending, answered})
-        if not answered.cancelled():
-            answered.exception()  # it is raised by the next wait for the head
-    if not sending.cancelled() and (error := sending.exception()) is not None:
+        await asyncio.wait({sending})
+        error = None if sending.cancelled() else sending.exception()  # taken also if this is cancelled itself
+    if error is not None:
         response.abort()
         raise error
 

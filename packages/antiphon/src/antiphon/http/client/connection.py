@@ -1,6 +1,6 @@
 """`ClientConnection`: one connection to an upstream, one request at a time.
 
-The response goes to a `ResponseReceiver` by plain calls, inside the callback of the event loop that read the bytes: bytes that
+The response is fed by plain calls, inside the callback of the event loop that read the bytes: bytes that
 arrive together are delivered together, however many chunks they were cut into. After the last byte of a response the connection
 returns to the idle list of its origin, unless the upstream wants to close it, bytes are left over, or the request was not fully
 written. A failure is reported as an exception that was never raised: it has no traceback that could keep a request alive.
@@ -11,13 +11,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from math import inf
-from typing import Any, Protocol
+from typing import Any
 
-from antiphon.errors import TransportError
-from antiphon.http.client.request import Origin, Timeouts, transport_error
+from antiphon.http.client.request import HttpRequest, Origin, Timeouts, transport_error
+from antiphon.http.client.response import StreamedResponse
 from antiphon.http.client.response_parser import MalformedResponse, ResponseParser
 from antiphon.http.lazy_timer import LazyTimer
 
@@ -31,23 +31,6 @@ _SINGLE_WRITE_BYTES = 16 * 1024
 """A smaller body is written together with its head."""
 
 logger = logging.getLogger("antiphon.http")
-
-
-class BodyReceiver(Protocol):
-    """Gets the body of a response as it arrives."""
-
-    def on_body(self, data: bytes) -> None: ...
-    def on_complete(self) -> None:
-        """The last byte was delivered."""
-
-    def on_failure(self, error: TransportError) -> None:
-        """The response ended too early."""
-
-
-class ResponseReceiver(BodyReceiver, Protocol):
-    """Gets a response as it arrives: the head, the body, and either `on_complete` or `on_failure`."""
-
-    def on_head(self, status: int, headers: Mapping[str, str]) -> None: ...
 
 
 class ClientConnection(asyncio.Protocol):
@@ -66,7 +49,7 @@ class ClientConnection(asyncio.Protocol):
         self._idle_until = 0.0
         self.was_stale = False
         """Whether the upstream closed it at once, without a byte, when a request was sent: it was closed before."""
-        self._receiver: ResponseReceiver | None = None
+        self._receiver: StreamedResponse | None = None
         self._parser: ResponseParser | None = None
         self._timeouts = Timeouts()
         self._total_deadline = inf
@@ -93,34 +76,27 @@ class ClientConnection(asyncio.Protocol):
         return not self._is_aborted and not self._transport.is_closing() and now < self._idle_until
 
     def send(
-        self,
-        head: bytes,
-        body: Sequence[bytes],
-        receiver: ResponseReceiver,
-        timeouts: Timeouts,
-        *,
-        origin: Origin,
-        parser: ResponseParser,
-        deadline: float = inf,
-        closes: bool = False,
-    ) -> None:
-        """Send a request. `origin` is for messages. `deadline` is for the whole response, in the loop's time. `closes`: this
-        is the last request of the connection."""
-        self._receiver = receiver
-        self._parser = parser
+        self, head: bytes, request: HttpRequest, origin: Origin, deadline: float, *, decompresses: bool = True
+    ) -> StreamedResponse:
+        """Send a request. `origin` is for messages. `deadline` is for the whole response, in the loop's time."""
+        response = self._receiver = StreamedResponse(self, is_whole=request.is_whole)
+        self._parser = ResponseParser(is_for_head=request.method == "HEAD", decompresses=decompresses)
         self._origin = origin
-        self._timeouts = timeouts
+        self._timeouts = timeouts = request.timeouts
         self._total_deadline = deadline
-        self._silent_since = self._sent_at = self._loop.time()
-        self._closes_after_response = closes
-        if self._timer is not None and self._deadline() < self._timer.due:
+        now = self._silent_since = self._sent_at = self._loop.time()
+        self._closes_after_response = request.headers.get("connection") == "close"
+        due = deadline if timeouts.read is None else min(deadline, now + timeouts.read)
+        if self._timer is not None and due < self._timer.due:
             self._timer.start()
+        body = request.body
         if len(body) == 1 and len(body[0]) < _SINGLE_WRITE_BYTES:
             self._transport.write(head + body[0])
         elif body:
             self._transport.writelines([head, *body])
         else:
             self._transport.write(head)
+        return response
 
     async def send_stream(self, pieces: AsyncIterator[bytes], *, is_chunked: bool) -> None:
         """Send a body piece by piece, as fast as the upstream takes it. Until its end the connection is not reused."""

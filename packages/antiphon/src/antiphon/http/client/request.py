@@ -58,6 +58,8 @@ class HttpRequest(Struct, frozen=True, kw_only=True):
     """A body that is sent while it arrives, in place of `body`; such a request is sent once, on a new connection."""
     stream_length: int | None = None
     """The length of that body; None: it is sent in chunks."""
+    is_whole: bool = False
+    """Whether the response is of use only when its body is complete: `send` may wait for that."""
     resends: list[TransportError] = field(default_factory=list)
     """Why it was sent again on the way to its response: an entry for each request that the host got besides the last one."""
 
@@ -118,26 +120,6 @@ class HttpResponse(Protocol):
 
     async def aclose(self) -> None:
         """Release it; closes the connection if the body was not read to the end."""
-
-
-class ResponseTooLong(TransportError):
-    """A body that is longer than the reader takes."""
-
-
-async def read_body(response: HttpResponse, max_bytes: int) -> bytes:
-    """The whole body. Raises `ResponseTooLong`, or `TransportError` if it ends too early."""
-    pieces = [piece async for piece in limit_body(response, max_bytes)]
-    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
-
-
-async def limit_body(response: HttpResponse, max_bytes: int) -> AsyncIterator[bytes]:
-    """The body as it arrives. Raises `ResponseTooLong`, or `TransportError` if it ends too early."""
-    size = 0
-    async for piece in response.body:
-        size += len(piece)
-        if size > max_bytes:
-            raise ResponseTooLong("the response is too long", "connection_lost")
-        yield piece
 
 
 class Transport(Protocol):

@@ -15,7 +15,7 @@ from urllib.parse import quote, urlsplit
 from antiphon import __version__
 from antiphon.errors import TransportError
 from antiphon.http.client.request import DEFAULT_PORTS, HttpRequest, Origin, transport_error
-from antiphon.http.header_fields import encode_head
+from antiphon.http.header_fields import CODEC, ERRORS
 
 _USER_AGENT = f"user-agent: antiphon/{__version__}\r\n"
 _PLAIN = "accept-encoding: identity\r\n"
@@ -25,6 +25,7 @@ _BODILESS_METHODS = ("GET", "HEAD", "OPTIONS", "DELETE")
 _SAFE = "/:@!$&'()*+,;=-._~%?[]"
 _is_host = re.compile(r"[A-Za-z0-9_.-]+|[0-9A-Fa-f:.]+(?:%[A-Za-z0-9_.-]+)?").fullmatch
 _is_method = re.compile(r"[A-Z]{3,16}").fullmatch
+_field = "%s: %s\r\n".__mod__
 _header_breaks = re.compile(r"[\r\n\0]").search
 
 
@@ -50,25 +51,27 @@ def parse_url(url: str) -> ParsedUrl:
 
 
 def request_head(request: HttpRequest, target: str, origin: Origin, more: Mapping[str, str] | None = None) -> bytes:
-    """The head of a request. Raises `TransportError` or `ValueError` if it contains what HTTP does not allow."""
-    method, headers = request.method, request.headers
-    start = _start(method, target, origin, tuple(headers))
-    if not start:
-        start, headers = _merge(method, target, origin, headers)
-    if more:
-        headers = {**headers, **more}
-    fields = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
-    breaks = len(headers)
-    if fields.count("\n") != breaks or fields.count("\r") != breaks or "\0" in fields:
-        raise _invalid(request)
-    if request.stream is not None:
-        length = request.stream_length
-        framing = "transfer-encoding: chunked" if length is None else f"content-length: {length}"
-        return encode_head(f"{start}{fields}{framing}\r\n\r\n")
-    size = sum(map(len, request.body))
-    if size or method not in _BODILESS_METHODS:
-        return encode_head(f"{start}{fields}content-length: {size}\r\n\r\n")
-    return encode_head(f"{start}{fields}\r\n")
+    """The head of a request. Raises `TransportError` if it contains what HTTP does not allow."""
+    method, headers, body = request.method, request.headers, request.body
+    try:
+        start = _start(method, target, origin, tuple(headers))
+        if not start:
+            start, headers = _merge(method, target, origin, headers)
+        if more:
+            headers = {**headers, **more}
+        fields = "".join(map(_field, headers.items()))
+        breaks = len(headers)
+        if fields.count("\n") != breaks or fields.count("\r") != breaks or "\0" in fields:
+            raise _invalid(request)
+        if request.stream is not None:
+            length = request.stream_length
+            framing = "transfer-encoding: chunked\r\n" if length is None else f"content-length: {length}\r\n"
+        else:
+            size = len(body[0]) if len(body) == 1 else sum(map(len, body))
+            framing = f"content-length: {size}\r\n" if size or method not in _BODILESS_METHODS else ""
+        return f"{start}{fields}{framing}\r\n".encode(CODEC, ERRORS)
+    except ValueError:  # also of a text that no codec can write
+        raise _invalid(request) from None
 
 
 @lru_cache(maxsize=1024)

@@ -35,6 +35,7 @@ class ResponseParser:
     keeps_alive = False
     """Whether the host accepts another request on the connection."""
     ends_with_connection = False
+    _is_bodiless = False
     _decompressor: Decompressor | None = None
     _problem = ""
     _unchecked = 0
@@ -47,8 +48,9 @@ class ResponseParser:
         self._is_for_head = is_for_head  # the answer to a HEAD request has no body, whatever its headers
         self._decompresses = decompresses
         self._pieces: list[bytes] = []
+        self.on_body = self._pieces.append
         self._fields: list[tuple[bytes, bytes]] = []  # of the head, then of the trailers
-        self._parser: Any = _parser_class()(self)
+        self._parser: Any = (_cached_class or _parser_class())(self)
 
     def feed(self, data: bytes) -> bytes:
         """The content in these bytes. Raises `MalformedResponse`."""
@@ -59,21 +61,6 @@ class ResponseParser:
             raise MalformedResponse("the status line is invalid")
         had_head = self.has_head
         self._unchecked = self._overhead + len(data)
-        self._parse(data)
-        pieces = self._pieces
-        if not pieces:
-            self._count_overhead(len(data), had_head=had_head)
-        elif self._overhead:
-            self._overhead = 0
-        if self.is_complete:
-            self.close()
-        if not pieces and self._decompressor is None:
-            return b""
-        self._pieces = []
-        content = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-        return content if self._decompressor is None else self._decompressed(content, self._decompressor)
-
-    def _parse(self, data: bytes) -> None:
         try:
             self._parser.feed_data(data)
         except _cached_errors as error:
@@ -82,6 +69,21 @@ class ResponseParser:
             self.is_overfull = True
         if self._problem:
             raise MalformedResponse(self._problem)
+        pieces = self._pieces
+        if not pieces:
+            self._count_overhead(len(data), had_head=had_head)
+        elif self._overhead:
+            self._overhead = 0
+        if self.is_complete:
+            self._parser = None  # it refers to this object
+            if self._is_bodiless and pieces:
+                self.is_overfull = True
+                pieces.clear()
+        if not pieces and self._decompressor is None:
+            return b""
+        content = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        pieces.clear()
+        return content if self._decompressor is None else self._decompressed(content, self._decompressor)
 
     def end(self) -> bool:
         """The connection ended; True if the response is complete by that. Raises `MalformedResponse`."""
@@ -115,7 +117,8 @@ class ResponseParser:
     def on_headers_complete(self) -> None:
         if self.is_complete:
             return  # bytes after the response
-        self._check_size("headers")
+        if self._unchecked > MAX_HEAD_BYTES:
+            self._check_size("headers")
         fields, self._fields = self._fields, []
         parser = self._parser
         status, version = parser.get_status_code(), parser.get_http_version()
@@ -129,7 +132,7 @@ class ResponseParser:
         self.keeps_alive = "close" not in connection if version == "1.1" else "keep-alive" in connection
         coding = headers.get("transfer-encoding")
         if status in _BODILESS or self._is_for_head:
-            self.is_complete = True
+            self.is_complete = self._is_bodiless = True
             self.keeps_alive &= not self._is_for_head
         elif coding is not None and coding.lower() != "chunked":
             self._problem = self._problem or "the transfer encoding is not supported"
@@ -142,22 +145,14 @@ class ResponseParser:
             except MalformedBody as error:
                 self._problem = self._problem or str(error)
 
-    def on_body(self, data: bytes) -> None:
-        if self.is_complete:
-            self.is_overfull = True
-        else:
-            self._pieces.append(data)
-
     def on_message_complete(self) -> None:
-        if self._fields:
+        if self._fields and self._unchecked > MAX_HEAD_BYTES:
             self._check_size("trailers")
         if self.has_head:
             self.is_complete = True
 
     def _check_size(self, what: str) -> None:
         """Limit the fields of a head or of the trailers; what came in a few bytes need not be counted."""
-        if self._unchecked <= MAX_HEAD_BYTES:
-            return
         if sum(len(name) + len(value) + 4 for name, value in self._fields) > MAX_HEAD_BYTES:
             self._problem = self._problem or f"the {what} are too long"
 

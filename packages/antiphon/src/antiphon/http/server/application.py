@@ -1,19 +1,29 @@
-"""`Application`: what a listener serves, and what the two need to know of each other.
+"""`Application`: what a listener serves; `Handler`: one request that it admitted; and what the connections of a port share.
 
-The server knows HTTP and nothing of what is served. It asks the application on the head of every request, passes on what was
-admitted, and says why it refuses something itself (`Refusal`); how a client reads that is the application's matter.
+The server knows HTTP and nothing of what is served. It asks the application on the head of every request. What is admitted is a
+`Handler`: it runs once the body is there, and it learns of the end of the request however that comes. The server says why it
+refuses something itself (`Refusal`); how a client reads that is the application's matter.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Protocol
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Literal, Protocol, TypeAlias
 
 from msgspec import Struct
 
+from antiphon.http.governor import Governor
 from antiphon.http.messages import ClientRequest, Response
+from antiphon.http.request_ids import new_request_ids
 
 _MEBIBYTE = 1024 * 1024
+KEEP_ALIVE_SECONDS = 75.0
+"""How long a connection without a request is kept open, from the last byte of the response before."""
+SERVER_HEADER = "antiphon"
+
+BodyKind: TypeAlias = Literal["json", "stream", "socket"]
+"""What a handler takes: a JSON body, any body while it arrives, or the frames of a WebSocket."""
 
 
 class Limits(Struct, frozen=True, kw_only=True):
@@ -50,44 +60,122 @@ class Refusal(Struct, frozen=True):
     headers: Mapping[str, str] = {}
 
 
-def internal_error(request: ClientRequest) -> Refusal:
-    """A defect of ours ended a request."""
-    return Refusal(500, f"internal error; see the log for request {request.request_id}")
+class Handler(Protocol):
+    """A request that was admitted."""
+
+    @property
+    def owner(self) -> str | None:
+        """The client whose bytes wait; None: it has shown no key, although there are keys."""
+
+    @property
+    def max_body(self) -> int:
+        """The most bytes that the body may have."""
+
+    @property
+    def takes(self) -> BodyKind:
+        """What kind of body it takes."""
+
+    @property
+    def is_logged(self) -> bool:
+        """Whether its end has a line in the log, so that the server need not write one."""
+
+    async def run(self) -> Response:
+        """Answer. Called at most once, when the body is complete, or from the head on if it takes a stream."""
+
+    def end(self, status: int = 0, error: Any = None) -> None:
+        """The request is over: with that status and error, or (0) because its client left. Only the first call counts."""
 
 
-def request_timeout(limits: Limits) -> Refusal:
-    """A request took too long."""
-    return Refusal(504, f"request timed out after {limits.request_seconds:g} s", "request_seconds")
+class Admitted:
+    """A `Handler` that calls a function and needs to know nothing of the end."""
+
+    takes: BodyKind = "json"
+    max_body = sys.maxsize
+    is_logged = False
+
+    def __init__(self, answer: Callable[[], Awaitable[Response]], owner: str | None = "") -> None:
+        self._answer = answer
+        self.owner = owner
+
+    async def run(self) -> Response:
+        """Answer."""
+        return await self._answer()
+
+    def end(self, status: int = 0, error: Any = None) -> None:
+        """Nothing is recorded."""
 
 
-def body_timeout(limits: Limits) -> Refusal:
-    """A body took too long."""
-    return Refusal(408, f"request body not received within {limits.body_seconds:g} s", "body_seconds")
-
-
-class RequestHandler(Protocol):
-    """What answers requests."""
-
-    def admit(self, request: ClientRequest) -> Any:
-        """Decide on a request without its body: a `Response` that refuses it, or the admission that `handle` takes.
-
-        An admission may say more: `owner` (whose bytes they are) and `max_body`; whether it `takes_form`, `passes_body` (from the
-        head on, while it arrives) or `opens_socket`; and `end(request, response)` is called if the request ends without `handle`.
-        """
-
-    async def handle(self, request: ClientRequest, admission: Any = None) -> Response:
-        """Answer a request. Without an admission it is admitted first."""
-
-
-class Application(RequestHandler, Protocol):
+class Application(Protocol):
     """What a listener serves."""
+
+    def admit(self, request: ClientRequest) -> Handler | Response:
+        """Decide on a request without its body: the response that refuses it, or its handler."""
 
     def refuse(self, request: ClientRequest, refusal: Refusal) -> Response:
         """The response to a request that the server refuses. Of one whose head cannot be read the path is empty."""
         del request
         return Response.json({"error": {"message": refusal.message}}, refusal.status, refusal.headers)
 
+    def refused(self, request: ClientRequest, response: Response) -> None:
+        """A request that has no handler was refused by the server."""
+        del request, response
+
     def page_headers(self, request: ClientRequest) -> Mapping[str, str]:
         """Headers of every response to a request with an `Origin`: those with which a browser shows it to the page."""
         del request
         return {}
+
+
+class Admission(Protocol):
+    """What decides on requests."""
+
+    def admit(self, request: ClientRequest) -> Handler | Response: ...
+
+
+async def answer(application: Admission, request: ClientRequest) -> Response:
+    """The response of an application to a request that came by no connection."""
+    admitted = application.admit(request)
+    return admitted if isinstance(admitted, Response) else await admitted.run()
+
+
+class Service:
+    """What the connections of a port share. `governor` and `traffic` are those of the process; `limits` may be replaced."""
+
+    keep_alive_seconds = KEEP_ALIVE_SECONDS
+
+    def __init__(
+        self,
+        application: Application,
+        name: str,
+        limits: Limits | None = None,
+        *,
+        governor: Governor | None = None,
+        traffic: Traffic | None = None,
+    ) -> None:
+        self.application = application
+        self.name = name
+        self.limits = limits or Limits()
+        self.governor = governor or Governor(self.limits.max_buffered_bytes)
+        self.traffic = traffic or Traffic()
+        self.ids = new_request_ids()
+        self.connections: set[Any] = set()
+        self.active_requests = 0
+
+    def internal_error(self, request: ClientRequest) -> Refusal:
+        """A defect of ours ended a request."""
+        return Refusal(500, f"internal error; see the log for request {request.request_id}")
+
+    def request_timeout(self) -> Refusal:
+        """A request took too long."""
+        return Refusal(504, f"request timed out after {self.limits.request_seconds:g} s", "request_seconds")
+
+    def body_timeout(self) -> Refusal:
+        """A body took too long."""
+        return Refusal(408, f"request body not received within {self.limits.body_seconds:g} s", "body_seconds")
+
+    def body_too_large(self, path: str, limit: int) -> Refusal:
+        """The refusal of a body that is, or turns out to be, too large."""
+        message = f"request body exceeds {limit:,} bytes"
+        if limit == self.limits.max_body_bytes:
+            return Refusal(413, message, "max_body_bytes")
+        return Refusal(413, f"{message} (the most that {path[:200]} takes)")

@@ -16,9 +16,8 @@ import msgspec
 from msgspec import structs
 
 from antiphon.errors import TransportError
-from antiphon.http.client.connection import BodyReceiver
-from antiphon.http.client.pushed_body import PushedBody, push_body
-from antiphon.http.client.request import HttpRequest, HttpResponse, read_body
+from antiphon.http.body import BodyReceiver, PushedBody, pushed, read_bounded
+from antiphon.http.client.request import HttpRequest, HttpResponse
 from antiphon.providers.cloud.event_stream import EventFrame, EventStreamDecoder
 from antiphon.providers.cloud.signers import error_type
 
@@ -131,7 +130,7 @@ class EventStreamResponse:
 
     def deliver_to(self, receiver: BodyReceiver) -> None:
         """Deliver the events after those that were iterated over."""
-        self._pushed = push_body(self._response, self._pieces)
+        self._pushed = pushed(self._response, self._pieces)
         self._pushed.deliver_to(_DecodingReceiver(self, receiver))
 
     def pause(self) -> None:
@@ -146,8 +145,8 @@ class EventStreamResponse:
 
     def abort(self) -> None:
         """Nothing more is delivered."""
-        pushed = self._pushed or push_body(self._response, self._pieces)
-        pushed.abort()
+        body = self._pushed or pushed(self._response, self._pieces)
+        body.abort()
 
     def events(self, data: bytes) -> bytes:
         """The events in the frames that these bytes complete. Raises `TransportError`."""
@@ -227,7 +226,7 @@ def _message(payload: bytes) -> str:
 
 async def _read_error(response: HttpResponse, name: str) -> HttpResponse:
     try:
-        data = await read_body(response, _MAX_ERROR_BYTES)
+        data = await read_bounded(response, _MAX_ERROR_BYTES)
     except TransportError:
         data = b""
     finally:

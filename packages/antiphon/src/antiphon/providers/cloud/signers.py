@@ -29,9 +29,9 @@ from antiphon.providers.cloud.tokens import (
     GoogleSource,
     in_thread,
 )
-from antiphon.providers.credentials import command
-from antiphon.providers.credentials.command import Command, find_program, parse_command, run_command, secret_in
-from antiphon.providers.credentials.secret import Credential
+from antiphon.providers.keys import command
+from antiphon.providers.keys.command import Command, find_program, parse_command, run_command, secret_in
+from antiphon.providers.keys.secret import Credential
 from antiphon.providers.presets import Preset
 
 _EXPIRED_KEYS = frozenset(

@@ -27,8 +27,8 @@ import msgspec
 from antiphon.errors import CredentialError, StoreBusy
 from antiphon.providers.cloud.sigv4 import AwsKeys
 from antiphon.providers.cloud.token_cache import Fetched, TokenError
-from antiphon.providers.credentials.command import Command, as_timestamp, parse_command, run_command
-from antiphon.providers.credentials.secret import Credential
+from antiphon.providers.keys.command import Command, as_timestamp, parse_command, run_command
+from antiphon.providers.keys.secret import Credential
 from antiphon.threads import Threads
 from antiphon.wire.output import ErrorKind
 

@@ -6,7 +6,7 @@ streamed response is held until its first visible delta; a whole one until it wa
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from types import MappingProxyType
 from typing import Any
@@ -15,11 +15,11 @@ from urllib.parse import urljoin, urlsplit
 from msgspec import Struct, structs
 
 from antiphon.errors import TransportError, WireError
-from antiphon.http.client.request import HttpRequest, HttpResponse, limit_body, read_body
+from antiphon.http.body import BodyTooLong, read_bounded
+from antiphon.http.client.request import HttpRequest, HttpResponse
 from antiphon.providers.call import Attempt, CallReport
-from antiphon.providers.credentials.pool import Lease
 from antiphon.providers.engine.provider import Provider
-from antiphon.providers.engine.reply import EMPTY_RESPONSE, Reply, StreamReply, UpstreamFailed, WholeReply
+from antiphon.providers.engine.reply import EMPTY_RESPONSE, Outcome, Reply, StreamReply, UpstreamFailed, WholeReply
 from antiphon.providers.engine.response_reader import (
     ResponseReader,
     error_from_status,
@@ -27,6 +27,7 @@ from antiphon.providers.engine.response_reader import (
     read_whole,
 )
 from antiphon.providers.engine.retry_after import retry_after
+from antiphon.providers.keys.ring import KeyLease
 from antiphon.providers.retry import RetrySettings
 from antiphon.wire import Format
 from antiphon.wire.delta import Assembler, Failed, ModelOutputDelta, is_visible
@@ -79,14 +80,11 @@ class UpstreamRequest(Struct):
         """How waits are spent."""
         return self.provider.sleep
 
-    def attempt(self, lease: Lease | None, time_left: float | None, report: CallReport) -> UpstreamAttempt:
+    def attempt(self, lease: KeyLease | None, time_left: float | None, report: CallReport) -> UpstreamAttempt:
         """Another attempt with this key."""
-        request = self.provider.request(self.url, self.body, self.headers, lease, time_left)
+        is_whole = not self.streams and not self.assembles
+        request = self.provider.request(self.url, self.body, self.headers, lease, time_left, is_whole=is_whole)
         return UpstreamAttempt(self, request, lease, report)
-
-    def judge(self, reply: Reply) -> ProviderError | None:
-        """Why a reply is not an answer; None if it is one."""
-        return judge(reply, self.read, self.provider.name)
 
 
 class UpstreamAttempt:
@@ -99,7 +97,7 @@ class UpstreamAttempt:
     """The place of its record in the report."""
 
     def __init__(
-        self, prepared: UpstreamRequest, request: HttpRequest, lease: Lease | None, report: CallReport
+        self, prepared: UpstreamRequest, request: HttpRequest, lease: KeyLease | None, report: CallReport
     ) -> None:
         self._prepared = prepared
         self._provider = prepared.provider
@@ -114,23 +112,62 @@ class UpstreamAttempt:
         """The provider's own advice (`x-should-retry`)."""
         return self.headers.get("x-should-retry")
 
-    async def run(self) -> WholeReply | StreamReply:
-        """Send it, and read the response as far as it has to be judged. Raises `UpstreamFailed`."""
-        response = await self._open()
+    async def run(self) -> Outcome:
+        """Send it, and read the response as far as it has to be judged: the reply, and why it is not an answer."""
+        prepared = self._prepared
+        response: HttpResponse | None = None
         reply: WholeReply | StreamReply | None = None
+        problem: ProviderError | None = None
         try:
-            if self._prepared.streams:
-                reply = await self._stream(response)
+            response = await self._provider.send(self._request, self._lease)
+            self.status, self.headers = response.status, response.headers
+            if not 200 <= response.status < 300:
+                problem = await _read_error(self._wire, self._request, response)
+            elif prepared.streams:
+                started = StreamReply([], [], response.headers, ResponseReader(self._wire), response, self)
+                started.restorer = prepared.restorer
+                if prepared.holds:
+                    await _read_until_visible(started)
+                reply, problem = started, started.problem
+            elif prepared.assembles:
+                reply = await self._assembled(response)
             else:
-                reply = await (self._assembled(response) if self._prepared.assembles else self._whole(response))
-        except TransportError as error:
-            failed = error_from_transport(error, "stream_cut")
-        else:
-            return reply
+                reply = WholeReply(await read_bounded(response, _MAX_RESPONSE_BYTES), response.headers)
+        except TransportError as lost:
+            problem = error_from_transport(lost) if response is None else error_from_transport(lost, "stream_cut")
+        except UpstreamFailed as failure:
+            problem = failure.error
+        except BaseException:
+            self.close()
+            raise
         finally:
-            if not isinstance(reply, StreamReply):
+            if response is not None and not isinstance(reply, StreamReply):
                 await response.aclose()
-        raise UpstreamFailed(failed)
+        return reply, problem
+
+    def judge(self, reply: Reply) -> ProviderError | None:
+        """Why a whole body is not an answer; None if it is one, and then its content is read."""
+        if not isinstance(reply, WholeReply) or self._prepared.assembles:
+            return None
+        data, read = reply.body, self._prepared.read
+        if data[:1] != b"{" or b'"error"' in data[:2048]:  # does not look like an answer: parse it
+            if data.strip() == b"{}":
+                return EMPTY_RESPONSE
+            last = read_whole(self._wire, data)[-1]
+            if isinstance(last, Failed):
+                return last.error
+        elif len(data) < 8 and data.strip() == b"{}":
+            return EMPTY_RESPONSE
+        if read is None:
+            return None
+        try:
+            reply.content = read(data)
+        except UpstreamFailed as failure:
+            return failure.error
+        except WireError as error:
+            message = f"invalid response from provider {self._provider.name}: {error}"
+            return ProviderError(message, "server", code=NOT_AN_ANSWER)
+        return None
 
     def succeeded(self, reply: Reply) -> None:
         """The provider answered. A stream may have failed in the bytes that brought its first visible delta."""
@@ -149,7 +186,7 @@ class UpstreamAttempt:
         error = error if delay is None else structs.replace(error, retry_after=delay)
         self.error = error = self._provider.scrub(error)
         if self._lease is not None:
-            self._lease.failed(error)
+            self._lease.failed(error, is_scrubbed=True)
         self._record()
         return error
 
@@ -181,34 +218,10 @@ class UpstreamAttempt:
             named = next(name for name in _REQUEST_ID_ORDER if name in self.headers)
             self._report.provider_request_id = self.headers[named]
 
-    async def _open(self) -> HttpResponse:
-        """Send the request; the response if its status is a success."""
-        try:
-            response = await self._provider.send(self._request, self._lease)
-        except TransportError as lost:
-            failed = error_from_transport(lost)
-        else:
-            self.status, self.headers = response.status, response.headers
-            if 200 <= response.status < 300:
-                return response
-            try:
-                failed = await _read_error(self._wire, self._request, response)
-            finally:
-                await response.aclose()
-        raise UpstreamFailed(failed)
-
-    async def _stream(self, response: HttpResponse) -> StreamReply:
-        """The stream up to its first visible delta, or its end."""
-        reader = ResponseReader(self._wire)
-        reply = StreamReply([], [], response.headers, reader, response, self, restorer=self._prepared.restorer)
-        if self._prepared.holds:
-            await _read_until_visible(reply)
-        return reply
-
     async def _assembled(self, response: HttpResponse) -> WholeReply:
         """The answer in a stream. Nothing of it was shown, so an error anywhere in it may be followed by another attempt."""
         reply = StreamReply([], [], response.headers, ResponseReader(self._wire), response)
-        reply.pieces = limit_body(response, _MAX_RESPONSE_BYTES)
+        reply.pieces = _limited(response.body, _MAX_RESPONSE_BYTES)
         assembler, has_visible = Assembler(), False
         async with aclosing(reply.batches()) as batches:
             async for batch in batches:
@@ -220,35 +233,9 @@ class UpstreamAttempt:
             raise UpstreamFailed(error)
         return WholeReply(b"", response.headers, assembler.output)
 
-    async def _whole(self, response: HttpResponse) -> WholeReply:
-        data = await read_body(response, _MAX_RESPONSE_BYTES)
-        if data.strip() == b"{}":
-            raise UpstreamFailed(EMPTY_RESPONSE)
-        if data.lstrip()[:1] != b"{" or b'"error"' in data[:2048]:  # does not look like an answer: parse it
-            last = read_whole(self._wire, data)[-1]
-            if isinstance(last, Failed):
-                raise UpstreamFailed(last.error)
-        return WholeReply(data, response.headers)
-
-
-def judge(reply: Reply, read: Callable[[bytes], Any] | None, provider: str) -> ProviderError | None:
-    """Why a reply is not an answer; None if it is one. A whole body is read by `read`."""
-    if isinstance(reply, StreamReply):
-        return reply.problem
-    assert isinstance(reply, WholeReply), "nothing else comes as bytes"
-    if read is None:
-        return None
-    try:
-        reply.content = read(reply.body)
-    except UpstreamFailed as failure:
-        return failure.error
-    except WireError as error:
-        message = f"invalid response from provider {provider}: {error}"
-        return ProviderError(message, "server", code=NOT_AN_ANSWER)
-    return None
-
 
 async def _read_until_visible(reply: StreamReply) -> None:
+    """Read a stream up to its first visible delta, or its end."""
     reader, body = reply.reader, reply.pieces
     has_visible = False
     while not reader.is_finished and not has_visible:
@@ -287,14 +274,18 @@ async def _read_error(wire: Format, request: HttpRequest, response: HttpResponse
             response.status,
             "redirected",
         )
-    chunks: list[bytes] = []
-    size = 0
     try:
-        async for chunk in response.body:
-            chunks.append(chunk)
-            size += len(chunk)
-            if size > _MAX_ERROR_BYTES:
-                break
+        body = await read_bounded(response, _MAX_ERROR_BYTES)
     except TransportError:
-        pass  # the status is enough
-    return error_from_status(wire, response.status, b"".join(chunks))
+        body = b""  # the status is enough
+    return error_from_status(wire, response.status, body)
+
+
+async def _limited(body: AsyncIterator[bytes], max_bytes: int) -> AsyncIterator[bytes]:
+    """A body as it arrives. Raises `BodyTooLong`."""
+    size = 0
+    async for piece in body:
+        size += len(piece)
+        if size > max_bytes:
+            raise BodyTooLong("the response is too long", "connection_lost")
+        yield piece

@@ -15,8 +15,8 @@ from msgspec import structs
 from antiphon.history import ContextEntry
 from antiphon.providers.call import Attempt, CallReport, ProviderCallOptions
 from antiphon.providers.client import ProviderClient
-from antiphon.providers.credentials.pool import Lease
-from antiphon.providers.engine.reply import CUT_STREAM, EMPTY_RESPONSE, Reply
+from antiphon.providers.engine.reply import CUT_STREAM, EMPTY_RESPONSE, Outcome, Reply
+from antiphon.providers.keys.ring import KeyLease
 from antiphon.providers.retry import ONE_ATTEMPT
 from antiphon.providers.routes import Target
 from antiphon.wire.delta import Failed, Finished, ModelOutputDelta, is_visible
@@ -42,7 +42,7 @@ class ClientCall:
         self._context = context
         self._options = options
 
-    def attempt(self, lease: Lease | None, time_left: float | None, report: CallReport) -> ClientAttempt:
+    def attempt(self, lease: KeyLease | None, time_left: float | None, report: CallReport) -> ClientAttempt:
         """The one attempt."""
         del lease, time_left
         if isinstance(self._client, ProviderError):
@@ -50,11 +50,6 @@ class ClientCall:
         else:
             deltas = self._client.call_model(self._context, self._options)
         return ClientAttempt(self._target, deltas, report)
-
-    def judge(self, reply: Reply) -> ProviderError | None:
-        """Why a reply is not an answer; None if it is one."""
-        assert isinstance(reply, ClientReply), "this client gave it"
-        return reply.problem
 
 
 class ClientAttempt:
@@ -71,7 +66,7 @@ class ClientAttempt:
         self._is_recorded = False
         self._started_at = perf_counter()
 
-    async def run(self) -> ClientReply:
+    async def run(self) -> Outcome:
         """Read up to the first visible delta, or to the end."""
         reply = ClientReply(self, self._deltas)
         try:
@@ -79,7 +74,12 @@ class ClientAttempt:
         except BaseException:
             await reply.aclose()
             raise
-        return reply
+        return reply, reply.problem
+
+    def judge(self, reply: Reply) -> ProviderError | None:
+        """It was judged when it was read."""
+        del reply
+        return None
 
     def succeeded(self, reply: Reply) -> None:
         """It answered."""

@@ -37,6 +37,8 @@ class Continuation:
 
     def __init__(self) -> None:
         self._shown: list[str] = []
+        self._seen: list[ModelOutputDelta] = []  # without the text of parts
+        self._texts: dict[int, list[str]] = {}
         self._is_text_only = True
         self._open: int | None = None  # the part that grows
         self._open_is_text = False
@@ -53,6 +55,16 @@ class Continuation:
     def text(self) -> str:
         """The text that was shown."""
         return "".join(self._shown)
+
+    @property
+    def shown(self) -> list[ModelOutputDelta]:
+        """What was shown, as the fewest deltas that say the same."""
+        deltas: list[ModelOutputDelta] = []
+        for delta in self._seen:
+            deltas.append(delta)
+            if isinstance(delta, PartStarted) and self._texts.get(delta.index):
+                deltas.append(PartDelta(delta.index, "".join(self._texts[delta.index])))
+        return deltas
 
     @property
     def has_usage(self) -> bool:
@@ -88,10 +100,16 @@ class Continuation:
         return passed
 
     def _watch(self, delta: ModelOutputDelta) -> None:
+        if not self._is_text_only:  # nothing can finish it
+            self._seen, self._texts = [], {}
+            return
         if isinstance(delta, PartDelta):
+            self._texts.setdefault(delta.index, []).append(delta.text)
             if self._open_is_text and delta.index == self._open:
                 self._shown.append(delta.text)
-        elif isinstance(delta, PartStarted):
+            return
+        self._seen.append(delta)
+        if isinstance(delta, PartStarted):
             self._open, self._open_is_text = delta.index, isinstance(delta.part, Text)
             self._next_index = max(self._next_index, delta.index + 1)
             if isinstance(delta.part, Text):

@@ -1,7 +1,7 @@
 """`ForwardedRequest`: any request to a provider, whose response is passed on as it comes.
 
-It goes through `ModelCall` like a call of a model: keys, their health, retries. Keys are taken in order, because files belong to
-the account of a key. A body that is sent while it arrives cannot be sent again, so such a request is made once.
+It goes through `ProviderCall` like a call of a model: keys, their health, retries. Keys are taken in order, because files belong
+to the account of a key. A body that is sent while it arrives cannot be sent again, so such a request is made once.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from collections.abc import AsyncIterator, Mapping
 from msgspec import Struct, structs
 
 from antiphon.errors import TransportError
-from antiphon.http.client.request import read_body
+from antiphon.http.body import read_bounded
+from antiphon.http.client.request import HttpResponse
 from antiphon.providers.call import CallReport
-from antiphon.providers.credentials.pool import Lease
 from antiphon.providers.engine.attempt import UpstreamAttempt, UpstreamRequest
-from antiphon.providers.engine.reply import Reply, StreamReply, UpstreamFailed
+from antiphon.providers.engine.reply import Outcome, StreamReply, UpstreamFailed
 from antiphon.providers.engine.response_reader import ResponseReader, error_from_status, error_from_transport
+from antiphon.providers.keys.ring import KeyLease
 from antiphon.providers.retry import RetryPolicy, RetrySettings
-from antiphon.wire.output import ProviderError
 
 _MAX_ERROR_BYTES = 1024 * 1024
 
@@ -48,7 +48,7 @@ class ForwardedRequest(UpstreamRequest):
             return settings
         return structs.replace(settings, policy=RetryPolicy(retries=0, rotations=0))
 
-    def attempt(self, lease: Lease | None, time_left: float | None, report: CallReport) -> UpstreamAttempt:
+    def attempt(self, lease: KeyLease | None, time_left: float | None, report: CallReport) -> UpstreamAttempt:
         """Another attempt with this key."""
         made = self.provider.request(self.url, self.body, self.headers, lease, time_left)
         headers = dict(made.headers)
@@ -59,30 +59,30 @@ class ForwardedRequest(UpstreamRequest):
         )
         return _ForwardedAttempt(self, request, lease, report)
 
-    def judge(self, reply: Reply) -> ProviderError | None:
-        """Every response without an error status is passed on."""
-        del reply
-        return None
-
 
 class _ForwardedAttempt(UpstreamAttempt):
-    async def run(self) -> StreamReply:
-        """Send it. Raises `UpstreamFailed`, also for an error status, which is kept in the request."""
+    """An attempt that reads nothing: every response without an error status is passed on."""
+
+    async def run(self) -> Outcome:
+        """Send it. An error response is kept in the request."""
         prepared = self._prepared
         assert isinstance(prepared, ForwardedRequest)
+        response: HttpResponse | None = None
         try:
             response = await self._provider.send(self._request, self._lease)
+            self.status, self.headers = response.status, response.headers
+            if response.status < 400:
+                return StreamReply([], [], response.headers, ResponseReader(self._wire), response, self), None
+            body = await read_bounded(response, _MAX_ERROR_BYTES)
         except TransportError as lost:
-            failed = error_from_transport(lost)
-            raise UpstreamFailed(failed) from None
-        self.status, self.headers = response.status, response.headers
-        if response.status < 400:
-            return StreamReply([], [], response.headers, ResponseReader(self._wire), response, self)
-        try:
-            body = await read_body(response, _MAX_ERROR_BYTES)
-        except TransportError:
+            if response is None:
+                return None, error_from_transport(lost)
             body = b""
-        finally:
-            await response.aclose()
+        except UpstreamFailed as failure:
+            return None, failure.error
+        except BaseException:
+            self.close()
+            raise
+        await response.aclose()
         prepared.last_error = ErrorResponse(response.status, response.headers, body)
-        raise UpstreamFailed(error_from_status(self._wire, response.status, body))
+        return None, error_from_status(self._wire, response.status, body)

@@ -15,11 +15,12 @@ import msgspec
 from msgspec import Struct, structs
 
 from antiphon.errors import AntiphonError
-from antiphon.http.client.request import Timeouts, read_body
-from antiphon.providers.credentials.secret import scrub_text
+from antiphon.http.body import read_bounded
+from antiphon.http.client.request import Timeouts
 from antiphon.providers.engine.provider import Provider
 from antiphon.providers.engine.reply import UpstreamFailed
 from antiphon.providers.engine.response_reader import error_from_status
+from antiphon.providers.keys.secret import scrub_text
 from antiphon.providers.presets import Preset
 
 KeyVerdict: TypeAlias = Literal["works", "rejected", "no list", "unreachable", "unknown"]
@@ -118,7 +119,7 @@ async def request_models(
             sending = provider.send_with_first_key(request) if with_key else provider.transport.send(request)
             response = await sending
             try:
-                body = await read_body(response, _MAX_BYTES)
+                body = await read_bounded(response, _MAX_BYTES)
             finally:
                 await response.aclose()
     except TimeoutError:

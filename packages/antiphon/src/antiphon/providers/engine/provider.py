@@ -18,9 +18,9 @@ from msgspec import structs
 
 from antiphon.errors import CredentialError, ProviderSetupError
 from antiphon.http.client.request import HttpRequest, HttpResponse, Timeouts, Transport
-from antiphon.providers.credentials.pool import CredentialPool, Lease
-from antiphon.providers.credentials.secret import is_token_source, read_headers, scrub
 from antiphon.providers.engine.reply import UpstreamFailed
+from antiphon.providers.keys.ring import KeyLease, KeyRing
+from antiphon.providers.keys.secret import is_token_source, read_headers, scrub
 from antiphon.providers.presets import Preset
 from antiphon.providers.retry import RetryPolicy, RetrySettings
 from antiphon.wire import formats
@@ -39,7 +39,7 @@ _GEMINI_CALLS = (":streamGenerateContent?alt=sse", ":generateContent")
 
 
 class Provider:
-    """One upstream. `pool` holds its keys; None if it needs none. Values of `headers` may be `env:NAME` or `file:PATH`."""
+    """One upstream. `keys` holds its keys; None if it needs none. Values of `headers` may be `env:NAME` or `file:PATH`."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class Provider:
         preset: Preset,
         base_url: str,
         *,
-        pool: CredentialPool | None,
+        keys: KeyRing | None,
         transport: Transport,
         headers: Mapping[str, str],
         timeouts: Timeouts,
@@ -70,7 +70,7 @@ class Provider:
         """Whether a body of its format can be sent unchanged: the host has no dialect of its own."""
         self.streams_only = preset.streams_only
         self.base_url = base_url
-        self.pool = pool
+        self.keys = keys
         self.transport = transport
         self.api_version = api_version
         self.holds_streams = holds_streams
@@ -82,15 +82,18 @@ class Provider:
         self.clock = clock
         values, self._header_secrets = read_headers(headers, environ)
         own = {header.lower(): value for header, value in preset.headers}
-        self._headers = {"content-type": "application/json", **own, **values}
+        self._headers: Mapping[str, str] = {"content-type": "application/json", **own, **values}
+        self._keyed_headers: dict[str, Mapping[str, str]] = {}
         for header, value in self._headers.items():
             if not (header + value).isprintable() or not header.isascii():
                 raise ProviderSetupError(
                     f"{name}: header {header!r} contains characters that HTTP does not allow; remove it"
                 )
+        self.wire_options: Mapping[str, Any] = self._options()
+        """What the format's writer needs to know about the host."""
         self.retry_settings = RetrySettings(
             policy=retry,
-            pool=pool,
+            keys=keys,
             total=timeouts.total,
             first_token=timeouts.first_token,
             clock=clock,
@@ -103,16 +106,14 @@ class Provider:
 
     def _create_authentication(self, environ: Mapping[str, str] | None) -> Authentication | None:
         """What signs requests; None if they are sent as they are written."""
-        references = () if self.pool is None else tuple(filter(is_token_source, self.pool.secrets))
+        references = () if self.keys is None else tuple(filter(is_token_source, self.keys.secrets))
         if not references and not self.preset.host and not self.preset.service:
             return None
         from antiphon.providers.cloud.authentication import Authentication  # on first use: most providers need none
 
         return Authentication.create(self.preset, references, self.transport, environ=environ, clock=self.clock)
 
-    @property
-    def wire_options(self) -> dict[str, Any]:
-        """What the format's writer needs to know about the host."""
+    def _options(self) -> dict[str, Any]:
         options: dict[str, Any] = {} if self.capabilities is None else {"capabilities": self.capabilities}
         if self.reasoning_as_text:
             options["reasoning_as_text"] = True
@@ -128,10 +129,20 @@ class Provider:
                 options["dialect"] = self.preset.dialect
         return options
 
+    def takes_same_bodies(self, other: Provider) -> bool:
+        """Whether a body that is prepared for this host can be sent to the other one as it is, for the same model."""
+        mine, theirs = self.preset, other.preset
+        return (
+            self.format == other.format
+            and self.wire_options == other.wire_options
+            and (mine.dialect, self.streams_only) == (theirs.dialect, other.streams_only)
+            and (mine.completions, mine.host) == (theirs.completions, theirs.host)
+        )
+
     @property
     def secrets(self) -> tuple[str, ...]:
         """Every value that must not be shown: the keys, tokens in use, and secret headers."""
-        keys = () if self.pool is None else self.pool.secrets
+        keys = () if self.keys is None else self.keys.secrets
         if self._authentication is None:
             return keys + self._header_secrets
         return (*keys, *self._authentication.secrets, *self._header_secrets)
@@ -164,17 +175,32 @@ class Provider:
         url: str,
         body: Sequence[bytes],
         headers: Mapping[str, str] | None,
-        lease: Lease | None,
+        lease: KeyLease | None,
         time_left: float | None,
+        *,
+        is_whole: bool = False,
     ) -> HttpRequest:
         """The HTTP request of an attempt, with its key and what is left of the total timeout."""
-        combined = {**self._headers, **headers} if headers else self._headers
-        if lease is not None and (self._authentication is None or not is_token_source(lease.secret)):
-            combined = {**combined, **self.preset.credential_header(lease.secret)}
+        combined = (
+            self._headers if lease is None else self._keyed_headers.get(lease.secret) or self._with_key(lease.secret)
+        )
+        if headers:
+            combined = {**combined, **headers}
         timeouts = self._timeouts if time_left is None else structs.replace(self._timeouts, total=time_left)
-        return HttpRequest(url=url, headers=combined, body=body, timeouts=timeouts)
+        return HttpRequest(url=url, headers=combined, body=body, timeouts=timeouts, is_whole=is_whole)
 
-    def send(self, request: HttpRequest, lease: Lease | None) -> Awaitable[HttpResponse]:
+    def _with_key(self, secret: str) -> Mapping[str, str]:
+        """The headers of every request with a key, kept as long as the key is in use."""
+        if self._authentication is not None and is_token_source(secret):
+            return self._headers
+        known = self.keys.secrets if self.keys is not None else ()
+        self._keyed_headers = {
+            known_secret: kept for known_secret, kept in self._keyed_headers.items() if known_secret in known
+        }
+        headers = self._keyed_headers[secret] = {**self._headers, **self.preset.credential_header(secret)}
+        return headers
+
+    def send(self, request: HttpRequest, lease: KeyLease | None) -> Awaitable[HttpResponse]:
         """Send a request of an attempt, signed if its key is a token. Raises `TransportError` or `UpstreamFailed`."""
         if self._authentication is None:
             return self.transport.send(request)
@@ -182,7 +208,7 @@ class Provider:
 
     async def send_with_first_key(self, request: HttpRequest) -> HttpResponse:
         """Send a request that is not part of a call, such as for a list. It has no effect on the health of the key."""
-        secret = self.pool.secrets[0] if self.pool is not None else ""
+        secret = self.keys.secrets[0] if self.keys is not None else ""
         if secret and not is_token_source(secret):
             request = structs.replace(request, headers={**request.headers, **self.preset.credential_header(secret)})
         if self._authentication is None:
@@ -192,12 +218,12 @@ class Provider:
     @property
     def has_tokens(self) -> bool:
         """Whether its first key is a token that expires, or a signature."""
-        return self.pool is not None and is_token_source(self.pool.secrets[0])
+        return self.keys is not None and is_token_source(self.keys.secrets[0])
 
     async def check_token(self) -> None:
         """Raise `UpstreamFailed` if its first key names a token source that gives no token."""
-        if self._authentication is not None and self.pool is not None:
-            await _signed(self._authentication.sign(HttpRequest(url=self.base_url), self.pool.secrets[0]))
+        if self._authentication is not None and self.keys is not None:
+            await _signed(self._authentication.sign(HttpRequest(url=self.base_url), self.keys.secrets[0]))
 
     def _url_for(self, model: str, stream: bool = True) -> str:
         """The address of a call. Raises `UpstreamFailed` for a model that the host serves under another preset."""

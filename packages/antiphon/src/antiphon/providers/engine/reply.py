@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeAlias
 from msgspec import Struct
 
 from antiphon.errors import TransportError
-from antiphon.http.client.pushed_body import PushedBody, push_body
+from antiphon.http.body import PushedBody, pushed
 from antiphon.http.client.request import HttpResponse
 from antiphon.providers.engine.response_reader import ResponseReader
 from antiphon.wire.delta import Failed, ModelOutputDelta, is_visible
@@ -122,7 +122,7 @@ class StreamReply(Struct):
 
     def push(self) -> PushedBody:
         """The bytes after `held` and `unread`, to be delivered by callbacks. Aborting them is the end of the reply."""
-        return push_body(self.response, self.pieces)
+        return pushed(self.response, self.pieces)
 
     def release(self) -> None:
         """The attempt is over; the body is aborted by its receiver."""
@@ -146,6 +146,8 @@ class DeltaReply(Protocol):
 
 
 Reply: TypeAlias = WholeReply | StreamReply | DeltaReply
+Outcome: TypeAlias = tuple[Reply | None, ProviderError | None]
+"""Of an attempt: a reply, and why it is not an answer. There is no reply without an error."""
 
 
 async def _drain(body: AsyncIterator[bytes]) -> None:

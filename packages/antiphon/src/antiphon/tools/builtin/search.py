@@ -13,16 +13,15 @@ import msgspec
 from msgspec import Meta, Struct, field, structs
 
 from antiphon.errors import CredentialError, DocumentFolderError, StoreError, StoreLocked, ToolError, TransportError
+from antiphon.http.body import BodyTooLong, read_bounded
 from antiphon.http.client.client import HttpClient
 from antiphon.http.client.request import (
     HttpRequest,
     HttpResponse,
-    ResponseTooLong,
     Timeouts,
     Transport,
-    read_body,
 )
-from antiphon.providers.credentials.secret import Credential, mask
+from antiphon.providers.keys.secret import Credential, mask
 from antiphon.text import one_line
 from antiphon.tools.builtin.document_index import DocumentIndex, FoundDocuments, query_terms
 from antiphon.tools.context import Language, ToolContext
@@ -83,10 +82,10 @@ class Tavily:
         try:
             response = await self._transport.send(request)
             try:
-                body = await read_body(response, _LONGEST_ANSWER)
+                body = await read_bounded(response, _LONGEST_ANSWER)
             finally:
                 await response.aclose()
-        except ResponseTooLong:
+        except BodyTooLong:
             raise ToolError(
                 "the search service answered with far too much; ask for fewer results", retry=False
             ) from None

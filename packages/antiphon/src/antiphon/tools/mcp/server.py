@@ -32,7 +32,7 @@ from antiphon.closing import AsyncClosable
 from antiphon.errors import InvalidTool, McpUnavailable, ToolError
 from antiphon.history import HistoryEntry
 from antiphon.parts import ResultPart, ToolCallResult
-from antiphon.providers.credentials.secret import scrub_text
+from antiphon.providers.keys.secret import scrub_text
 from antiphon.tools.context import ToolContext
 from antiphon.tools.mcp.connection import (
     Connection,

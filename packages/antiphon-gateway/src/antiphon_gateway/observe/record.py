@@ -1,4 +1,8 @@
-"""`RequestTrace`: what is recorded about one request: times, target, usage, attempts, errors."""
+"""`Record`: what happened to one request: who asked, whom was asked, how long, what it used, how it ended.
+
+Every request has one, whatever its route; `MeteredRequest` makes it and ends it, once. A model call writes its attempts into it
+directly: it is a `CallReport`. The `Recorder` charges it and passes it on.
+"""
 
 from __future__ import annotations
 
@@ -6,22 +10,24 @@ import time
 from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
 
-from msgspec import Struct, field
+from msgspec import field
 
 from antiphon.errors import AntiphonError
 from antiphon.parts import TokenUsage
-from antiphon.providers.call import Attempt, Fallback
-from antiphon.repair.action import Action
+from antiphon.providers.call import CallReport
 from antiphon.wire.delta import Failed, Finished, ModelOutputDelta, PartDelta, Started, UsageReported, is_visible
-from antiphon.wire.loss import Loss
 from antiphon.wire.output import ProviderError
 from antiphon_gateway.observe.cache_record import CacheCheck, CacheRecord
 
 Outcome: TypeAlias = Literal["answered", "refused", "failed", "cancelled"]
+Charge: TypeAlias = Literal["tokens", "free", "unknown"]
+"""What a provider charges for a request that reports no usage: tokens that can be estimated, nothing, or what is not known."""
 
+CHAT_PAGE = "chat-page"
+"""The client format of model calls of the chat page."""
 CLIENT_ERRORS = frozenset({"invalid_request", "context_length", "too_large"})
 """Kinds of errors that are the client's fault."""
-_CANCELLED = 499
+CLIENT_LEFT = 499
 
 
 def request_outcome(status: int, error_kind: str, *, was_sent: bool) -> Outcome:
@@ -29,7 +35,7 @@ def request_outcome(status: int, error_kind: str, *, was_sent: bool) -> Outcome:
 
     `refused` is the client's fault; a provider's rate limit is not. `was_sent`: whether a provider was asked.
     """
-    if status == _CANCELLED:
+    if status == CLIENT_LEFT:
         return "cancelled"
     if status < 400:
         if not error_kind:
@@ -38,50 +44,44 @@ def request_outcome(status: int, error_kind: str, *, was_sent: bool) -> Outcome:
     return "refused" if status < 500 and not (status == 429 and was_sent) else "failed"
 
 
-class RequestTrace(Struct, kw_only=True):
-    """One request. Times are of the monotonic clock; `waiting_seconds` is the time spent waiting for others."""
+class Record(CallReport, kw_only=True):
+    """One request. `waiting_seconds` of it were spent waiting for others; the rest of `seconds` is the gateway's own."""
 
     request_id: str
-    client_format: str
-    requested_model: str = ""
+    client_format: str = ""
+    operation: str = "chat"
+    """Its operation name in OpenTelemetry's GenAI conventions."""
     key: str = ""
+    requested_model: str = ""
     streams: bool = False
+    service_tier: str = ""
+    """The tier that the request asks for, which changes its price."""
     provider: str = ""
     model: str = ""
     upstream_format: str = ""
     status: int = 0
-    started_at: float = field(default_factory=time.monotonic)
-    first_token: float | None = None
-    finished_at: float | None = None
-    recorded_at: float = 0.0
-    """When it was recorded, in seconds since 1970."""
-    waiting_seconds: float = 0.0
-    usage: TokenUsage | None = None
-    repairs: list[Action] = field(default_factory=list)
-    losses: list[Loss] = field(default_factory=list)
-    attempts: list[Attempt] = field(default_factory=list)
-    fallbacks: list[Fallback] = field(default_factory=list)
     error: ProviderError | None = None
     defect: Exception | None = None
     """The exception that ended it, if that was a defect of ours; the log line has its traceback."""
-    client_disconnected: bool = False
+    client_left: bool = False
     """Whether the client disconnected before the end."""
     began_early: bool = False
     """Whether the head of the stream was sent before a provider answered."""
-    operation: str = "chat"
-    """Its operation name in OpenTelemetry's GenAI conventions."""
+    started_at: float = field(default_factory=time.monotonic)
+    """On the monotonic clock."""
+    first_token_seconds: float | None = None
+    seconds: float = 0.0
+    """How long it took; set at its end."""
+    ended_at: float = 0.0
+    """When it ended, in seconds since 1970; 0 before that."""
     is_timed: bool = True
     """Whether its times are those of calls of models: the gateway answers other requests itself, in no time."""
-    is_free: bool = False
-    """Whether a provider charges nothing for such a request that reports no usage."""
-    is_estimable: bool = True
-    """Whether its tokens can be estimated from its text."""
+    charges: Charge = "tokens"
+    usage: TokenUsage | None = None
     prompt_estimate: int = 0
     """The approximate number of tokens of the prompt."""
     output_bytes: int = 0
     """The text of the answer so far, in bytes of UTF-8; counted if the provider reports no usage."""
-    service_tier: str = ""
-    """The tier that the request asks for, which changes its price."""
     broken_tokens: int = 0
     """An estimate for streams that broke without reporting usage and were finished by another target."""
     span: Any = None
@@ -98,8 +98,8 @@ class RequestTrace(Struct, kw_only=True):
     def observe(self, deltas: list[ModelOutputDelta]) -> None:
         """Record the facts in a response."""
         for delta in deltas:
-            if self.first_token is None and is_visible(delta):
-                self.first_token = time.monotonic()
+            if self.first_token_seconds is None and is_visible(delta):
+                self.first_token_seconds = time.monotonic() - self.started_at
             if isinstance(delta, PartDelta):
                 self.output_bytes += len(delta.text.encode("utf-8", "replace"))
             elif isinstance(delta, UsageReported):
@@ -118,6 +118,12 @@ class RequestTrace(Struct, kw_only=True):
             elif isinstance(delta, Started):
                 self.response_id, self.response_model = delta.id, delta.model
 
+    def end(self, status: int) -> None:
+        """It ended with that status, now."""
+        self.status = status
+        self.seconds = time.monotonic() - self.started_at
+        self.ended_at = time.time()
+
     def status_after(self, error: BaseException, deadline: float) -> int:
         """The status of a request ended by `error`: a defect of ours, a timeout, or a disconnect."""
         if isinstance(error, Exception):
@@ -127,13 +133,8 @@ class RequestTrace(Struct, kw_only=True):
         if time.monotonic() >= deadline:
             self.error = ProviderError("request timed out", "timeout")
             return 504
-        self.client_disconnected = True
-        return 499
-
-    @property
-    def attempts_header(self) -> dict[str, str]:
-        """The header with the number of requests to providers, if there was more than one."""
-        return {"x-antiphon-attempts": str(len(self.attempts))} if len(self.attempts) > 1 else {}
+        self.client_left = True
+        return CLIENT_LEFT
 
     @property
     def outcome(self) -> Outcome:
@@ -147,11 +148,6 @@ class RequestTrace(Struct, kw_only=True):
         return None if self.cache is None or self.status >= 400 else self.cache.record(self.usage)
 
     @property
-    def seconds(self) -> float:
-        """Seconds it took, or has taken so far."""
-        return (self.finished_at or time.monotonic()) - self.started_at
-
-    @property
     def overhead_seconds(self) -> float:
-        """The gateway's own part of that time."""
+        """The gateway's own part of its time."""
         return max(0.0, self.seconds - self.waiting_seconds)

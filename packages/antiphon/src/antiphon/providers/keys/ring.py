@@ -1,11 +1,11 @@
-"""`CredentialPool`: the keys of one provider, and which of them the next call uses.
+"""`KeyRing`: the keys of one provider, and which of them the next call uses.
 
 Each key's health is the state machine of `health`. Among the usable keys the choice is smooth weighted round robin, so in any
 stretch of calls each key gets its share. Secrets of rejected keys are read again once a second, and whenever no key is usable:
 a secret that changed makes a new key. If still none is usable, a rejected one is probed, at most every few seconds. Otherwise the
 error names the reason for each key and the time until the next try.
 
-Secrets leave only in a `Lease`. Every method may be called from any thread.
+Secrets leave only in a `KeyLease`. Every method may be called from any thread.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterable, Mapping
 from math import inf
 
 from antiphon.errors import CredentialError, NoUsableCredential
-from antiphon.providers.credentials.health import CooldownPolicy, CredentialStatus, KeyHealth
-from antiphon.providers.credentials.secret import Credential, mask, scrub, unique_name
-from antiphon.providers.credentials.shared_state import NO_COOLDOWNS, SharedHealth
+from antiphon.providers.keys.health import CooldownPolicy, CredentialStatus, KeyHealth
+from antiphon.providers.keys.secret import Credential, mask, scrub, unique_name
+from antiphon.providers.keys.sharing import NO_COOLDOWNS, SharedHealth
 from antiphon.wire.output import ErrorKind, ProviderError
 
 _REREAD_SECONDS = 1.0
@@ -29,62 +29,54 @@ _KIND_PRIORITY: tuple[ErrorKind, ...] = ("rate_limit", "billing", "authenticatio
 
 
 class _CallNumbers:
-    """Growing call numbers, shared by a pool and the one that replaces it."""
+    """Growing call numbers, shared by a ring and the one that replaces it."""
 
-    def __init__(self) -> None:
-        self.last_call_number = 0
-
-    def next(self) -> int:
-        self.last_call_number += 1
-        return self.last_call_number
+    last = 0
 
 
-class Lease:
+class KeyLease:
     """A key for one call. Report the result: `succeeded`, `failed`, or `release` if the call was abandoned."""
 
-    __slots__ = ("_key", "_model", "_number", "_pool", "is_probe", "secret")
+    __slots__ = ("_key", "_model", "_number", "_ring", "is_probe", "name", "secret")
 
-    def __init__(self, pool: CredentialPool, key: KeyHealth, model: str, number: int, *, is_probe: bool) -> None:
-        self._pool = pool
+    def __init__(self, ring: KeyRing, key: KeyHealth, model: str, number: int, *, is_probe: bool = False) -> None:
+        self._ring = ring
         self._key = key
         self._model = model
         self._number = number
         self.is_probe = is_probe
-        self.secret = key.secret
-
-    @property
-    def name(self) -> str:
+        self.name = key.name
         """The key's name in reports: its name, or the masked secret."""
-        return self._key.name
+        self.secret = key.secret
 
     def succeeded(self) -> None:
         """The provider answered."""
-        with self._pool.lock:
-            self._key.on_success(self._model, self._number, self._pool.clock())
+        with self._ring.lock:
+            self._key.on_success(self._model, self._number, self._ring.clock())
 
-    def failed(self, error: ProviderError) -> None:
-        """The call failed."""
-        pool = self._pool
-        error = scrub(error, (self.secret, *pool.secrets))
+    def failed(self, error: ProviderError, *, is_scrubbed: bool = False) -> None:
+        """The call failed. The error is kept, without secrets; `is_scrubbed`: it has none any more."""
+        ring = self._ring
+        error = error if is_scrubbed else scrub(error, (self.secret, *ring.secrets))
         if self.secret != self._key.secret:  # replaced meanwhile: the new one did not fail
             self.release()
             return
-        with pool.lock:
-            self._key.on_failure(self._model, self._number, pool.last_call_number, pool.clock(), error)
+        with ring.lock:
+            self._key.on_failure(self._model, self._number, ring.last_call_number, ring.clock(), error)
 
     def release(self) -> None:
         """No result; the next call may probe. No effect after `succeeded` or `failed`."""
-        with self._pool.lock:
+        with self._ring.lock:
             self._key.on_release(self._model, self._number)
 
     def __repr__(self) -> str:
-        return f"<Lease of {self.name}>"
+        return f"<KeyLease of {self.name}>"
 
 
-class CredentialPool:
+class KeyRing:
     """Keys of one provider, used in turn. `keys` are secrets (literal, `env:NAME`, `file:PATH`) or `Credential`s.
 
-    `previous` is the pool that this one replaces after a reload: a key in both keeps its health, but a rejected one is probed by
+    `previous` is the ring that this one replaces after a reload: a key in both keeps its health, but a rejected one is probed by
     the next call. A key with a new secret is a new key.
     """
 
@@ -95,7 +87,7 @@ class CredentialPool:
         waits: CooldownPolicy | None = None,
         clock: Callable[[], float] = time.monotonic,
         environ: Mapping[str, str] | None = None,
-        previous: CredentialPool | None = None,
+        previous: KeyRing | None = None,
     ) -> None:
         self.clock: Callable[[], float] = clock if previous is None else previous.clock
         self.lock: threading.Lock = threading.Lock() if previous is None else previous.lock
@@ -118,7 +110,7 @@ class CredentialPool:
                     key.waive_rejection()
                 self._keys.append(key)
         if not self._keys:
-            raise CredentialError("a pool needs at least one key; for a provider without keys, pass no pool")
+            raise CredentialError("a ring needs at least one key; for a provider without keys, pass none")
         self.secrets = self._all_secrets()
         """Every secret, to be removed from anything that is shown."""
 
@@ -126,20 +118,25 @@ class CredentialPool:
         return len(self._keys)
 
     def __repr__(self) -> str:
-        return f"CredentialPool({', '.join(key.name for key in self._keys)})"
+        return f"KeyRing({', '.join(key.name for key in self._keys)})"
 
     @property
     def last_call_number(self) -> int:
         """The number of the last call."""
-        return self._numbers.last_call_number
+        return self._numbers.last
 
-    def acquire(self, model: str = "", *, in_order: bool = False, preferred: str = "") -> Lease:
+    def acquire(self, model: str = "", *, in_order: bool = False, preferred: str = "") -> KeyLease:
         """The next usable key for `model`. Raises `NoUsableCredential` with the time until one is usable.
 
         `in_order`: the first usable one, for what belongs to an account (files). `preferred`: the key of that name, if it is
         usable.
         """
         with self.lock:
+            key, numbers = self._keys[0], self._numbers
+            numbers.last += 1
+            if len(self._keys) == 1 and not key.cooldowns and not key.is_disabled:
+                key.calls += 1
+                return KeyLease(self, key, model, numbers.last)
             now = self.clock()
             usable = self._usable(model, now)
             if (not usable or self._has_rejected()) and self._reread_rejected(now, is_needed=not usable):
@@ -150,9 +147,8 @@ class CredentialPool:
                 raise self._no_usable_key(model, now)
             named = next((each for each in usable if each.name == preferred), None) if preferred else None
             key = named or (usable[0] if in_order else _weighted_round_robin(usable))
-            number = self._numbers.next()
-            is_probe = key.begin_call(model, number, now)
-            return Lease(self, key, model, number, is_probe=is_probe)
+            is_probe = key.begin_call(model, numbers.last, now)
+            return KeyLease(self, key, model, numbers.last, is_probe=is_probe)
 
     def retry_after(self, model: str = "") -> float:
         """Seconds until a key is usable for the model: 0 if one is now, infinity if waiting does not help."""
@@ -195,7 +191,7 @@ class CredentialPool:
             return exported
 
     def merge_health(self, named: Callable[[str], str], remote: Mapping[str, SharedHealth]) -> None:
-        """Add what other processes know about the keys. Times are on the pool's clock."""
+        """Add what other processes know about the keys. Times are on the ring's clock."""
         with self.lock:
             now = self.clock()
             for key in self._keys:

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from antiphon.errors import CredentialError
-from antiphon.providers.credentials.command import Command, parse_command, run_command, secret_in
-from antiphon.providers.credentials.pool import CredentialPool
-from antiphon.providers.credentials.secret import Credential, scrub_text
+from antiphon.providers.keys.command import Command, parse_command, run_command, secret_in
+from antiphon.providers.keys.ring import KeyRing
+from antiphon.providers.keys.secret import Credential, scrub_text
 from providers.http_client import CHAT, ONCE, client_of
 from providers.sample_answers import deltas_from, error_of, text_of
 from providers.scripted_server import Received, Reply, ScriptedServer
@@ -138,7 +138,7 @@ def test_a_missing_program_is_named() -> None:
 def test_names_and_texts_show_only_the_program(tmp_path: Path) -> None:
     reference = script(tmp_path, "print('x')") + " --account private"
     assert Credential(secret=reference).display_name == f"command:{Path(sys.executable).name}"
-    pool = CredentialPool([reference])
+    pool = KeyRing([reference])
     assert "private" not in repr(pool)
     assert scrub_text("run command: again", pool.secrets) == "run command: again"  # a reference is not a secret
 

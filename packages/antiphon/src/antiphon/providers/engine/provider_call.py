@@ -1,10 +1,10 @@
-"""`ModelCall`: a call with all its attempts: other keys, retries, other targets, until one answers or none is left.
+"""`ProviderCall`: a call with all its attempts: other keys, retries, other targets, until one answers or none is left.
 
-The only loop of its kind: the library's clients and every endpoint of the gateway call models through it. `RetryPlan` decides
-each step, this performs it. `prepare` makes the request for a target when its turn comes, or raises `UpstreamFailed` if that
-target cannot take it; a refused request may be prepared once more by `rewrite`. An attempt is over when its reply is judged: a
-stream is an answer from its first visible delta on, a whole body once it was read. Nothing is sent again after that. Every
-attempt is in the report.
+The only loop of its kind: the library's clients and every endpoint of the gateway call models through it. The first target is
+asked directly; a `RetryPlan` exists only after a failure, and names each further step. `prepare` makes the request for a target
+when its turn comes, or raises `UpstreamFailed` if that target cannot take it; a refused request may be prepared once more by
+`rewrite`. An attempt is over when its reply is judged: a stream is an answer from its first visible delta on, a whole body once
+it was read. Nothing is sent again after that. Every attempt is in the report.
 """
 
 from __future__ import annotations
@@ -12,16 +12,25 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from datetime import UTC, datetime, timedelta
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
+from antiphon.errors import NoUsableCredential
 from antiphon.providers.call import CallReport, RetryScheduled
-from antiphon.providers.credentials.pool import Lease
 from antiphon.providers.engine.continuation import Continuation
-from antiphon.providers.engine.reply import EMPTY_RESPONSE, DeltaReply, Reply, StreamReply, UpstreamFailed, WholeReply
-from antiphon.providers.engine.target_health import CircuitPolicy, TargetHealth
+from antiphon.providers.engine.reply import (
+    EMPTY_RESPONSE,
+    DeltaReply,
+    Outcome,
+    Reply,
+    StreamReply,
+    UpstreamFailed,
+    WholeReply,
+)
+from antiphon.providers.keys.ring import KeyLease
+from antiphon.providers.keys.target_health import CircuitPolicy, TargetHealth
 from antiphon.providers.retry import GiveUp, NextTarget, RetryPlan, RetrySettings, Send, Step, Wait
 from antiphon.providers.routes import Target
 from antiphon.wire.delta import Failed, ModelOutputDelta
@@ -38,7 +47,8 @@ class CallAttempt(Protocol):
 
     @property
     def should_retry(self) -> str | None: ...
-    async def run(self) -> Reply: ...
+    async def run(self) -> Outcome: ...
+    def judge(self, reply: Reply) -> ProviderError | None: ...
     def succeeded(self, reply: Reply) -> None: ...
     def failed(self, error: ProviderError) -> ProviderError: ...
     def close(self) -> None: ...
@@ -53,19 +63,16 @@ class TargetCall(Protocol):
     def streams(self) -> bool: ...
     @property
     def sleep(self) -> Callable[[float], Awaitable[object]]: ...
-    def attempt(self, lease: Lease | None, time_left: float | None, report: CallReport) -> CallAttempt: ...
-    def judge(self, reply: Reply) -> ProviderError | None: ...
+    def attempt(self, lease: KeyLease | None, time_left: float | None, report: CallReport) -> CallAttempt: ...
 
 
 Prepare: TypeAlias = Callable[[Target], Awaitable[TargetCall]]
 Rewrite: TypeAlias = Callable[[Target, ProviderError], Awaitable[TargetCall | None]]
-
-
 PreparePrefix: TypeAlias = Callable[[Target, str], Awaitable[TargetCall | None]]
 
 
-class ModelCall:
-    """One call. `waiting_seconds` is the time spent waiting for providers.
+class ProviderCall:
+    """One call. The time spent waiting for providers is in the report.
 
     `accepts_empty`: an empty answer of the last target is an answer, as it came. `request_id` names the call in the log; without
     one nothing is logged. `first_token`: seconds until the first visible output of a stream, where another target is left.
@@ -74,8 +81,8 @@ class ModelCall:
     `on_retry` is called before each wait.
     """
 
+    _plan: RetryPlan | None = None
     _probe = 0
-    _attempt_seconds = 0.0
     _continuation: Continuation | None = None
     _broken_by: ProviderError | None = None
     _is_prefilled = False
@@ -99,11 +106,7 @@ class ModelCall:
         prepare_prefix: PreparePrefix | None = None,
         on_retry: Callable[[RetryScheduled], None] | None = None,
     ) -> None:
-        self.waiting_seconds = 0.0
-        self._continues = continues
-        self._prepare_prefix = prepare_prefix
-        self._on_retry = on_retry
-        self._plan = RetryPlan(targets, report.fallbacks)
+        self._targets = targets
         self._prepare = prepare
         self._report = report
         self._rewrite = rewrite
@@ -111,28 +114,67 @@ class ModelCall:
         self._request_id = request_id
         self._first_token = first_token
         self._health = health if health is not None else _NO_CIRCUITS
+        self._continues = continues
+        self._prepare_prefix = prepare_prefix
+        self._on_retry = on_retry
 
-    def reply(self) -> Coroutine[Any, Any, Reply]:
+    async def reply(self) -> Reply:
         """The reply of the first target that answers. Raises `UpstreamFailed`, with the last error, if none does."""
-        return self._perform(self._plan.first())
+        if self._health.is_watched:
+            return await self._perform(self._new_plan().first())
+        target, report = self._targets[0], self._report
+        try:
+            prepared = await self._prepare(target)
+        except UpstreamFailed as failure:
+            return await self._perform(self._new_plan().skip(failure.error))
+        settings, lease = prepared.settings, None
+        if settings.keys is not None:
+            try:
+                lease = settings.keys.acquire(
+                    target.model, in_order=settings.takes_keys_in_order, preferred=settings.preferred_key
+                )
+            except NoUsableCredential:
+                return await self._perform(self._new_plan().begin(settings), prepared)
+        at = 0.0 if settings.total is None else settings.clock()
+        attempt, began = prepared.attempt(lease, settings.total, report), time.monotonic()
+        try:
+            if len(self._targets) == 1 or not prepared.streams:
+                reply, error = await attempt.run()
+            else:
+                reply, error = await self._run_limited(attempt, settings, target)
+        finally:
+            report.waiting_seconds += time.monotonic() - began
+        if reply is not None and error is None:
+            error = attempt.judge(reply)  # our own work, not a wait
+        if reply is not None and (error is None or self._is_accepted(error)):
+            attempt.succeeded(reply)
+            return reply
+        plan = self._new_plan()
+        plan.continue_from(settings, at)
+        return await self._perform(await self._after(plan, attempt, reply, error), prepared)
 
     @property
     def may_continue(self) -> bool:
         """Whether another target is left that could finish an answer."""
-        return bool(self._plan.others)
+        return len(self._targets) > 1 if self._plan is None else bool(self._plan.others)
 
     async def continued(self, continuation: Continuation, error: ProviderError) -> Reply:
         """The reply of the next target that answers, after the stream of the current one broke with `error`.
 
         Its deltas go through `continuation`. Raises `UpstreamFailed`, with the error of the first stream, if none answers.
         """
+        plan = self._plan or self._new_plan()
         self._broken_by = self._broken_by or error
         self._continuation = continuation
-        self._health.on_failure(self._plan.target, 0, error)
+        self._health.on_failure(plan.target, 0, error)
         try:
-            return await self._perform(self._plan.leave(error))
+            return await self._perform(plan.leave(error))
         except UpstreamFailed:
             raise UpstreamFailed(self._broken_by) from None
+
+    def _new_plan(self) -> RetryPlan:
+        plan = self._plan = RetryPlan(self._targets, self._report.fallbacks)
+        return plan
 
     async def _prepare_for(self, target: Target) -> TargetCall:
         """The request of a continuation: one that ends with the shown text, if the model can continue it."""
@@ -152,8 +194,10 @@ class ModelCall:
             return await self._prepare(target)
         return await self._rewrite(target, error) if self._rewrite is not None else None
 
-    async def _perform(self, step: Step) -> Reply:
+    async def _perform(self, step: Step | TargetCall, prepared: TargetCall | None = None) -> Reply:
+        """Take one step after the other until a target answers. A request that was prepared once more is begun again."""
         plan, health = self._plan, self._health
+        assert plan is not None, "something failed"
         while True:
             if isinstance(step, NextTarget):
                 if health.is_watched and not self._must_ask and health.should_skip(step.target, plan.others):
@@ -167,38 +211,32 @@ class ModelCall:
                 except UpstreamFailed as failure:
                     step = plan.skip(failure.error)
                     continue
-                if health.is_watched or self._probe:
-                    self._probe = health.begin(step.target)
-                    step = plan.begin(prepared.settings, is_probe=bool(self._probe))
-                else:
-                    step = plan.begin(prepared.settings)
-            if isinstance(step, Send):
-                attempt = prepared.attempt(step.lease, plan.time_left(), self._report)
-                reply, error = await self._run(prepared, attempt)
+                self._probe = health.begin(step.target) if health.is_watched or self._probe else 0
+                step = plan.begin(prepared.settings, is_probe=bool(self._probe))
+            elif isinstance(step, Send):
+                assert prepared is not None, "it is sent"
+                attempt, began = prepared.attempt(step.lease, plan.time_left(), self._report), time.monotonic()
+                try:
+                    limited = prepared.streams and bool(plan.others)
+                    running = self._run_limited(attempt, prepared.settings, plan.target) if limited else attempt.run()
+                    reply, error = await running
+                except BaseException:
+                    health.release(plan.target, self._probe)
+                    raise
+                finally:
+                    seconds = time.monotonic() - began
+                    self._report.waiting_seconds += seconds
+                if reply is not None and error is None:
+                    error = attempt.judge(reply)
                 if reply is not None and (error is None or self._is_accepted(error)):
                     attempt.succeeded(reply)
                     if health.is_watched:
-                        health.on_answer(plan.target, self._attempt_seconds)
+                        health.on_answer(plan.target, seconds)
                     return reply
-                assert error is not None, "no reply without an error"
-                is_empty = error is EMPTY_RESPONSE
-                error = attempt.failed(error)
-                if reply is not None:
-                    await reply.aclose()
-                target = plan.target
-                health.on_failure(target, self._probe, error)
-                rewritten = await self._prepare_again(target, error)
-                if rewritten is not None:
-                    prepared = rewritten
-                    step = plan.begin(prepared.settings)
-                    continue
-                should_retry = "false" if is_empty and self._accepts_empty else attempt.should_retry
-                if health.is_watched and health.should_skip(target, plan.others):
-                    should_retry = "false"
-                step = plan.after(error, should_retry=should_retry)
-                self._log(target, error, step)
+                step = await self._after(plan, attempt, reply, error)
             elif isinstance(step, Wait):
-                await self._wait(prepared, step)
+                assert prepared is not None, "it waits between two attempts"
+                await self._wait(prepared, plan.target, step)
                 step = plan.resume()
             elif isinstance(step, GiveUp):
                 if not self._skipped or len(self._report.attempts) > self._attempts_before_skip:
@@ -206,6 +244,41 @@ class ModelCall:
                 # None of the others could be asked: trying is better than failing.
                 step = plan.return_to(self._skipped, step.error)
                 self._skipped, self._must_ask = (), True
+            else:
+                prepared = step
+                step = plan.begin(prepared.settings)
+
+    async def _after(
+        self, plan: RetryPlan, attempt: CallAttempt, reply: Reply | None, error: ProviderError | None
+    ) -> Step | TargetCall:
+        """What follows a failed attempt: a step of the plan, or the request prepared once more."""
+        assert error is not None, "no reply without an error"
+        health, target, is_empty = self._health, plan.target, error is EMPTY_RESPONSE
+        error = attempt.failed(error)
+        if reply is not None:
+            await reply.aclose()
+        health.on_failure(target, self._probe, error)
+        rewritten = await self._prepare_again(target, error)
+        if rewritten is not None:
+            return rewritten
+        should_retry = "false" if is_empty and self._accepts_empty else attempt.should_retry
+        if health.is_watched and health.should_skip(target, plan.others):
+            should_retry = "false"
+        step = plan.after(error, should_retry=should_retry)
+        self._log(target, error, step)
+        return step
+
+    async def _run_limited(self, attempt: CallAttempt, settings: RetrySettings, target: Target) -> Outcome:
+        """An attempt whose first visible output is waited for only so long, because another target is left."""
+        limit = self._first_token if settings.first_token is None else settings.first_token
+        if limit is None:
+            return await attempt.run()
+        try:
+            async with asyncio.timeout(limit):
+                return await attempt.run()
+        except TimeoutError:
+            message = f"no output from {target} within {limit:g} s (first-token timeout)"
+            return None, ProviderError(message, "timeout", code="first_token_timeout")
 
     async def batches(self) -> AsyncGenerator[list[ModelOutputDelta], None]:
         """The deltas of the answer, as the library reads them; the last is terminal, and `Failed` if no target answered."""
@@ -247,45 +320,20 @@ class ModelCall:
 
     def _is_accepted(self, error: ProviderError) -> bool:
         """Whether an empty answer is taken as it came, because no target is left."""
-        return error is EMPTY_RESPONSE and self._accepts_empty and not self._plan.has_next(error)
+        if error is not EMPTY_RESPONSE or not self._accepts_empty:
+            return False
+        return not (self._plan or RetryPlan(self._targets)).has_next(error)
 
-    async def _run(self, prepared: TargetCall, attempt: CallAttempt) -> tuple[Reply | None, ProviderError | None]:
-        """The reply to one attempt, and why it is not an answer."""
-        limit = None
-        if prepared.streams and self._plan.others:
-            limit = self._plan.first_token_limit(self._first_token)
-        began = time.monotonic()
-        try:
-            if limit is None:
-                reply = await attempt.run()
-            else:
-                async with asyncio.timeout(limit):
-                    reply = await attempt.run()
-        except UpstreamFailed as failure:
-            return None, failure.error
-        except TimeoutError:
-            assert limit is not None, "only the limit raises it"
-            message = f"no output from {self._plan.target} within {limit:g} s (first-token timeout)"
-            return None, ProviderError(message, "timeout", code="first_token_timeout")
-        except BaseException:
-            attempt.close()
-            self._health.release(self._plan.target, self._probe)
-            raise
-        finally:
-            self._attempt_seconds = time.monotonic() - began
-            self.waiting_seconds += self._attempt_seconds
-        return reply, prepared.judge(reply)
-
-    async def _wait(self, prepared: TargetCall, step: Wait) -> None:
+    async def _wait(self, prepared: TargetCall, target: Target, step: Wait) -> None:
         began, seconds = time.monotonic(), step.seconds
         if self._on_retry is not None:
             at = datetime.now(UTC) + timedelta(seconds=seconds)
-            self._on_retry(RetryScheduled(str(self._plan.target), seconds, at, step.error))
+            self._on_retry(RetryScheduled(str(target), seconds, at, step.error))
         try:
             if seconds:
                 await prepared.sleep(seconds)
         finally:
-            self.waiting_seconds += time.monotonic() - began
+            self._report.waiting_seconds += time.monotonic() - began
 
     def _log(self, target: Target, error: ProviderError, step: Step) -> None:
         if self._request_id is None:

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from antiphon.errors import NoUsableCredential
-from antiphon.providers.credentials.pool import CredentialPool, Lease
-from antiphon.providers.credentials.secret import Credential
-from antiphon.providers.credentials.shared_state import SharedHealth
+from antiphon.providers.keys.ring import KeyLease, KeyRing
+from antiphon.providers.keys.secret import Credential
+from antiphon.providers.keys.sharing import SharedHealth
 from antiphon.wire.output import ProviderError
 
 SECRET, OTHER = "sk-first-key-000000aaaa", "sk-second-key-00000bbbb"
@@ -27,9 +27,9 @@ class Story:
         self.now = 1000.0
         self.place = place
         place.write_text(SECRET)
-        self.pool = CredentialPool([Credential(secret=f"file:{place}", name="k")], clock=lambda: self.now)
-        self.other = CredentialPool([Credential(secret=SECRET, name="k")], clock=lambda: self.now)
-        self.probe: Lease | None = None
+        self.pool = KeyRing([Credential(secret=f"file:{place}", name="k")], clock=lambda: self.now)
+        self.other = KeyRing([Credential(secret=SECRET, name="k")], clock=lambda: self.now)
+        self.probe: KeyLease | None = None
 
     def play(self, event: str) -> None:
         what, _, detail = event.partition(" ")
@@ -48,7 +48,7 @@ class Story:
         elif what == "wait":
             self.now += float(detail)
         elif what == "reload":
-            self.pool = CredentialPool([Credential(secret=f"file:{self.place}", name="k")], previous=self.pool)
+            self.pool = KeyRing([Credential(secret=f"file:{self.place}", name="k")], previous=self.pool)
         elif what == "replace":
             self.place.write_text(OTHER)
         elif what == "disable":
@@ -66,7 +66,7 @@ class Story:
         else:
             raise AssertionError(event)
 
-    def lease(self, model: str) -> Lease:
+    def lease(self, model: str) -> KeyLease:
         return self.pool.acquire(model)
 
     def state(self) -> tuple[str, str, float]:
@@ -205,24 +205,22 @@ def test_a_rejected_key_has_its_next_probe_time(tmp_path: Path) -> None:
 
 def test_a_new_sibling_revives_no_key_and_a_new_secret_only_its_own() -> None:
     environ = {"A": SECRET, "B": OTHER}
-    before = CredentialPool(["env:A", "env:B"], environ=environ, clock=lambda: 1000.0)
+    before = KeyRing(["env:A", "env:B"], environ=environ, clock=lambda: 1000.0)
     for model in ("m", "n"):
         for lease in [before.acquire(model) for _ in range(2)]:
             lease.failed(ProviderError("no", "authentication"))
     before.disable("sk-…bbbb")
-    grown = CredentialPool(
-        ["env:A", "env:B", "env:C"], environ={**environ, "C": "sk-third-key-000000cccc"}, previous=before
-    )
+    grown = KeyRing(["env:A", "env:B", "env:C"], environ={**environ, "C": "sk-third-key-000000cccc"}, previous=before)
     assert [status.state for status in grown.status()] == ["half_open", "disabled", "healthy"]
     assert [status.failures for status in grown.status()] == [2, 2, 0]
-    renewed = CredentialPool(["env:A", "env:B"], environ={**environ, "A": "sk-renewed-key-00000dddd"}, previous=before)
+    renewed = KeyRing(["env:A", "env:B"], environ={**environ, "A": "sk-renewed-key-00000dddd"}, previous=before)
     assert [status.state for status in renewed.status()] == ["healthy", "disabled"]
 
 
 def test_a_lease_from_before_a_reload_reports_to_the_key_it_used() -> None:
-    before = CredentialPool([SECRET], clock=lambda: 1000.0)
+    before = KeyRing([SECRET], clock=lambda: 1000.0)
     lease = before.acquire("m")
-    after = CredentialPool([SECRET, OTHER], previous=before)
+    after = KeyRing([SECRET, OTHER], previous=before)
     lease.failed(ProviderError("slow down", "rate_limit", retry_after=20.0))
     assert after.status()[0].models["m"].seconds == 20.0
     assert after.acquire("m").secret == OTHER
@@ -230,7 +228,7 @@ def test_a_lease_from_before_a_reload_reports_to_the_key_it_used() -> None:
 
 def test_a_rejected_key_with_healthy_siblings_is_read_again(tmp_path: Path) -> None:
     story = Story(tmp_path / "key")
-    pool = CredentialPool([f"file:{story.place}", OTHER], clock=lambda: story.now)
+    pool = KeyRing([f"file:{story.place}", OTHER], clock=lambda: story.now)
     pool.acquire("m").failed(ProviderError("no", "authentication"))
     story.place.write_text("sk-renewed-key-00000dddd")
     story.now += 2

@@ -1,4 +1,4 @@
-"""`ModelCall`: every step is performed, every attempt recorded, and nothing is sent again once a reply is an answer."""
+"""`ProviderCall`: every step is performed, every attempt recorded, and nothing is sent again once a reply is an answer."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from antiphon.providers.call import Attempt, CallReport
-from antiphon.providers.credentials.pool import CredentialPool, Lease
-from antiphon.providers.engine.model_call import ModelCall
-from antiphon.providers.engine.reply import EMPTY_RESPONSE, Reply, UpstreamFailed, WholeReply
+from antiphon.providers.engine.provider_call import ProviderCall
+from antiphon.providers.engine.reply import EMPTY_RESPONSE, Outcome, Reply, UpstreamFailed, WholeReply
+from antiphon.providers.keys.ring import KeyLease, KeyRing
 from antiphon.providers.retry import RetryPolicy, RetrySettings
 from antiphon.providers.routes import Target
 from antiphon.wire.output import ProviderError
@@ -40,12 +40,12 @@ class ScriptedTarget:
 
     streams = True
 
-    def __init__(self, name: str, *outcomes: Any, pool: CredentialPool | None = None, retries: int = 0) -> None:
+    def __init__(self, name: str, *outcomes: Any, pool: KeyRing | None = None, retries: int = 0) -> None:
         self.name = name
         self.outcomes = list(outcomes)
         self.slept: list[float] = []
         self.closed = 0
-        self.settings = RetrySettings(policy=RetryPolicy(retries=retries), pool=pool, fraction=lambda: 1.0)
+        self.settings = RetrySettings(policy=RetryPolicy(retries=retries), keys=pool, fraction=lambda: 1.0)
 
     @property
     def sleep(self) -> Callable[[float], Awaitable[object]]:
@@ -54,31 +54,35 @@ class ScriptedTarget:
 
         return sleep
 
-    def attempt(self, lease: Lease | None, time_left: float | None, report: CallReport) -> ScriptedAttempt:
+    def attempt(self, lease: KeyLease | None, time_left: float | None, report: CallReport) -> ScriptedAttempt:
         return ScriptedAttempt(self, lease, report)
-
-    def judge(self, reply: Reply) -> ProviderError | None:
-        assert isinstance(reply, WholeReply)
-        return reply.content  # type: ignore[no-any-return]
 
 
 class ScriptedAttempt:
     should_retry = None
 
-    def __init__(self, target: ScriptedTarget, lease: Lease | None, report: CallReport) -> None:
+    def __init__(self, target: ScriptedTarget, lease: KeyLease | None, report: CallReport) -> None:
         self._target = target
         self._lease = lease
         self._report = report
 
-    async def run(self) -> Reply:
+    async def run(self) -> Outcome:
         outcome = self._target.outcomes.pop(0)
         if isinstance(outcome, ProviderError):
-            raise UpstreamFailed(outcome)
+            return None, outcome
         if isinstance(outcome, asyncio.Event):
             outcome.set()
-            await asyncio.sleep(3600)
+            try:
+                await asyncio.sleep(3600)
+            except asyncio.CancelledError:
+                self.close()
+                raise
         assert isinstance(outcome, WholeReply)
-        return outcome
+        return outcome, None
+
+    def judge(self, reply: Reply) -> ProviderError | None:
+        assert isinstance(reply, WholeReply)
+        return reply.content  # type: ignore[no-any-return]
 
     def succeeded(self, reply: Reply) -> None:
         if self._lease is not None:
@@ -97,14 +101,14 @@ class ScriptedAttempt:
             self._lease.release()
 
 
-def call(*targets: ScriptedTarget, **options: Any) -> tuple[ModelCall, CallReport]:
+def call(*targets: ScriptedTarget, **options: Any) -> tuple[ProviderCall, CallReport]:
     by_name = {target.name: target for target in targets}
     report = CallReport()
 
     async def prepare(target: Target) -> ScriptedTarget:
         return by_name[target.provider]
 
-    return ModelCall([Target(target.name, "m") for target in targets], prepare, report, **options), report
+    return ProviderCall([Target(target.name, "m") for target in targets], prepare, report, **options), report
 
 
 def judged(error: ProviderError) -> ClosableReply:
@@ -181,12 +185,12 @@ def test_a_target_that_cannot_be_prepared_is_skipped() -> None:
         return ScriptedTarget("second", expected)
 
     report = CallReport()
-    assert asyncio.run(ModelCall([FIRST, SECOND], prepare, report).reply()) is expected
+    assert asyncio.run(ProviderCall([FIRST, SECOND], prepare, report).reply()) is expected
     assert [made.provider for made in report.attempts] == ["second"]
 
 
 def test_another_key_is_used_at_once_and_a_success_is_reported() -> None:
-    pool = CredentialPool(["sk-first-key-000000aaaa", "sk-second-key-00000bbbb"])
+    pool = KeyRing(["sk-first-key-000000aaaa", "sk-second-key-00000bbbb"])
     first = ScriptedTarget("first", LIMITED, answer(), pool=pool)
     this, _ = call(first)
     asyncio.run(this.reply())
@@ -195,10 +199,10 @@ def test_another_key_is_used_at_once_and_a_success_is_reported() -> None:
 
 
 def test_a_cancelled_attempt_releases_its_key() -> None:
-    pool = CredentialPool(["sk-first-key-000000aaaa"])
+    pool = KeyRing(["sk-first-key-000000aaaa"])
     started = asyncio.Event()
     first = ScriptedTarget("first", started, pool=pool)
-    this, _ = call(first)
+    this, report = call(first)
 
     async def leave() -> None:
         task = asyncio.ensure_future(this.reply())
@@ -209,4 +213,4 @@ def test_a_cancelled_attempt_releases_its_key() -> None:
 
     asyncio.run(leave())
     assert first.closed == 1
-    assert this.waiting_seconds > 0
+    assert report.waiting_seconds > 0

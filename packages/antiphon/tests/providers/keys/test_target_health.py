@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from antiphon.errors import RoutingError
-from antiphon.providers.engine.target_health import MAX_TARGETS, CircuitPolicy, HostCircuits, TargetHealth
+from antiphon.providers.keys.target_health import MAX_TARGETS, CircuitPolicy, HostCircuits, TargetHealth
 from antiphon.providers.routes import Route, RouteTable, Target
 from antiphon.wire.output import ErrorKind, ProviderError
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, rule
 
 from antiphon.errors import CredentialError, NoUsableCredential
-from antiphon.providers.credentials.health import CooldownPolicy, CredentialStatus, KeyState
-from antiphon.providers.credentials.pool import CredentialPool, Lease
-from antiphon.providers.credentials.secret import Credential, mask, read_headers, scrub
+from antiphon.providers.keys.health import CooldownPolicy, CredentialStatus, KeyState
+from antiphon.providers.keys.ring import KeyLease, KeyRing
+from antiphon.providers.keys.secret import Credential, mask, read_headers, scrub
 from antiphon.wire.output import ErrorKind, ProviderError
 
 FIRST, SECOND, THIRD = "sk-first-key-000000aaaa", "sk-second-key-00000bbbb", "third-key-0000000000cccc"
@@ -28,16 +28,16 @@ class Clock:
         return self.now
 
 
-def pool_of(*keys: str | Credential, waits: CooldownPolicy | None = None) -> tuple[CredentialPool, Clock]:
+def pool_of(*keys: str | Credential, waits: CooldownPolicy | None = None) -> tuple[KeyRing, Clock]:
     clock = Clock()
-    return CredentialPool(keys or (FIRST, SECOND), clock=clock, waits=waits), clock
+    return KeyRing(keys or (FIRST, SECOND), clock=clock, waits=waits), clock
 
 
 def error(kind: ErrorKind, retry_after: float | None = None, message: str = "no") -> ProviderError:
     return ProviderError(message, kind, retry_after=retry_after)
 
 
-def state(pool: CredentialPool, place: int = 0) -> KeyState:
+def state(pool: KeyRing, place: int = 0) -> KeyState:
     return pool.status()[place].state
 
 
@@ -197,7 +197,7 @@ def test_a_key_can_be_switched_off_and_on() -> None:
 def test_a_refused_key_that_was_replaced_where_it_comes_from_is_a_new_key(tmp_path: Path) -> None:
     place = tmp_path / "key"
     place.write_text(f"{FIRST}\n")
-    pool = CredentialPool([f"file:{place}"])
+    pool = KeyRing([f"file:{place}"])
     old = pool.acquire("m")
     stale = pool.acquire("m")
     old.failed(error("authentication"))
@@ -213,9 +213,9 @@ def test_a_refused_key_that_was_replaced_where_it_comes_from_is_a_new_key(tmp_pa
 def test_where_secrets_come_from(tmp_path: Path) -> None:
     place = tmp_path / "key"
     place.write_text(f"  {SECOND}\n")
-    pool = CredentialPool([FIRST, f"file:{place}", "env:MINE"], environ={"MINE": THIRD})
+    pool = KeyRing([FIRST, f"file:{place}", "env:MINE"], environ={"MINE": THIRD})
     assert pool.secrets == (FIRST, SECOND, THIRD)
-    assert repr(pool) == "CredentialPool(sk-…aaaa, file:key, env:MINE)"
+    assert repr(pool) == "KeyRing(sk-…aaaa, file:key, env:MINE)"
 
 
 @pytest.mark.parametrize(
@@ -230,20 +230,20 @@ def test_where_secrets_come_from(tmp_path: Path) -> None:
 )
 def test_an_unusable_secret_is_refused_without_showing_it(secret: str, message: str) -> None:
     with pytest.raises(CredentialError, match=message) as refused:
-        CredentialPool([secret], environ={})
+        KeyRing([secret], environ={})
     assert "Evil" not in str(refused.value)
     assert "schlüssel" not in str(refused.value)
 
 
 def test_a_pool_without_keys_or_with_a_weightless_one_is_refused() -> None:
     with pytest.raises(CredentialError, match="at least one key"):
-        CredentialPool([])
+        KeyRing([])
     with pytest.raises(CredentialError, match=r"weight of key sk-…aaaa is 0"):
         Credential(secret=FIRST, weight=0)
 
 
 def test_two_similar_keys_have_two_names() -> None:
-    pool = CredentialPool(["sk-one-0000000000-wxyz", "sk-two-0000000000-wxyz"])
+    pool = KeyRing(["sk-one-0000000000-wxyz", "sk-two-0000000000-wxyz"])
     assert [status.name for status in pool.status()] == ["sk-…wxyz", "sk-…wxyz #2"]
 
 
@@ -281,7 +281,7 @@ def test_the_longest_secret_is_masked_first() -> None:
 
 
 def test_threads_share_a_pool_fairly() -> None:
-    pool = CredentialPool([FIRST, SECOND])
+    pool = KeyRing([FIRST, SECOND])
 
     def use() -> None:
         for _ in range(200):
@@ -308,7 +308,7 @@ class PoolMachine(RuleBasedStateMachine):
     def begin(self) -> None:
         self.clock = Clock()
         secrets = dict(zip(NAMES, (FIRST, SECOND, THIRD), strict=True))
-        self.pool = CredentialPool(
+        self.pool = KeyRing(
             [Credential(secret=secrets[name], name=name, weight=place + 1) for place, name in enumerate(NAMES)],
             clock=self.clock,
         )
@@ -321,10 +321,10 @@ class PoolMachine(RuleBasedStateMachine):
         self.before, self.at = self.statuses(), self.clock.now
 
     @rule(target=leases, model=st.sampled_from(MODELS))
-    def acquire(self, model: str) -> tuple[Lease, str]:
+    def acquire(self, model: str) -> tuple[KeyLease, str]:
         self.remember()
         lease = self.lease_or_when(model)
-        if not isinstance(lease, Lease):
+        if not isinstance(lease, KeyLease):
             if lease is None:
                 assert all(key.state == "disabled" for key in self.before.values())
                 return self.acquire_after_enabling(model)
@@ -345,19 +345,19 @@ class PoolMachine(RuleBasedStateMachine):
         assert lease.is_probe == (key.state == "half_open" or model in key.models)
         return lease, model
 
-    def lease_or_when(self, model: str) -> Lease | float | None:
+    def lease_or_when(self, model: str) -> KeyLease | float | None:
         try:
             return self.pool.acquire(model)
         except NoUsableCredential as none:
             return none.retry_after
 
-    def acquire_after_enabling(self, model: str) -> tuple[Lease, str]:
+    def acquire_after_enabling(self, model: str) -> tuple[KeyLease, str]:
         for name in NAMES:
             self.pool.enable(name)
         return self.pool.acquire(model), model
 
     @rule(lent=consumes(leases))
-    def succeed(self, lent: tuple[Lease, str]) -> None:
+    def succeed(self, lent: tuple[KeyLease, str]) -> None:
         self.remember()
         lease, _ = lent
         lease.succeeded()
@@ -367,7 +367,7 @@ class PoolMachine(RuleBasedStateMachine):
             assert after.state == self.before[lease.name].state
 
     @rule(lent=leases, kind=st.sampled_from(KINDS), wait=st.none() | st.floats(0.1, 1000))
-    def fail(self, lent: tuple[Lease, str], kind: ErrorKind, wait: float | None) -> None:
+    def fail(self, lent: tuple[KeyLease, str], kind: ErrorKind, wait: float | None) -> None:
         self.remember()
         lease, model = lent
         lease.failed(error(kind, wait))
@@ -388,7 +388,7 @@ class PoolMachine(RuleBasedStateMachine):
         assert after.seconds >= before.seconds
 
     @rule(lent=leases)
-    def release(self, lent: tuple[Lease, str]) -> None:
+    def release(self, lent: tuple[KeyLease, str]) -> None:
         self.remember()
         lent[0].release()
         assert self.statuses() == self.before

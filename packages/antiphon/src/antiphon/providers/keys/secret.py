@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from antiphon.errors import CredentialError
-from antiphon.providers.credentials.command import parse_command
+from antiphon.providers.keys.command import parse_command
 from antiphon.wire.output import ProviderError
 
 HIDDEN = "…"

@@ -1,14 +1,16 @@
-"""`KeyHealth`: the state machine of one key. Its transitions are a table in
-`tests/providers/credentials/test_health.py`.
+"""`Health`: what is known against a key or a host: cooldowns by scope; and `KeyHealth`, the state machine of one key.
+
+`Health` keeps, ends, exports and merges cooldowns; keys and the circuits of targets (`target_health`) are made of it. The
+transitions of a key are a table in `tests/providers/keys/test_health.py`.
 
 A key has a state for the whole key (healthy, exhausted, rejected) and one per model (healthy, cooling, rejected). Each has a
 deadline that only moves forward; after it the state is half-open, and one call at a time probes it. A failure for one model
 does not affect another, but a second rejected model rejects the key. A cooldown is what the provider asks for, or a default;
 a call that began after it and failed again doubles it. Of calls that fail together only the first counts. A reload waives the
-deadline of a rejection without changing it, so that another process cannot bring it back; so does a pool that has no other key,
+deadline of a rejection without changing it, so that another process cannot bring it back; so does a ring that has no other key,
 `retry_rejected` seconds after the rejection: a person who replaced the key at the provider can try again.
 
-Calls have growing numbers; the caller passes the time. Nothing here locks: the pool does. `shared_state` merges processes.
+Calls have growing numbers; the caller passes the time. Nothing here locks: the ring does. `sharing` merges processes.
 """
 
 from __future__ import annotations
@@ -19,8 +21,8 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-from antiphon.providers.credentials.secret import Credential, mask
-from antiphon.providers.credentials.shared_state import (
+from antiphon.providers.keys.secret import Credential, mask
+from antiphon.providers.keys.sharing import (
     EXHAUSTED,
     REFUSED,
     RETENTION_SECONDS,
@@ -146,29 +148,95 @@ class Cooldown(Struct):
         return active if now < self.deadline else "half_open"
 
 
-class KeyHealth:
+class Health:
+    """Cooldowns by scope: the whole, or one model; and when scopes were found healthy again."""
+
+    def __init__(self) -> None:
+        self.cooldowns: dict[str, Cooldown] = {}
+        self.is_disabled = False
+        self._cleared: dict[str, float] = {}
+        self._generation = 0
+
+    def cooldown(self, scope: str, last_call_number: int, now: float) -> Cooldown:
+        """The cooldown of a scope; a new one if there is none."""
+        if len(self.cooldowns) >= _MAX_COOLDOWNS:
+            self.cooldowns = {name: held for name, held in self.cooldowns.items() if held.available_at() > now}
+        return self.cooldowns.setdefault(scope, Cooldown(last_call_number))
+
+    def clear(self, scope: str, now: float) -> None:
+        """The scope is healthy. Other processes may still wait for a deadline that was waived here."""
+        cooldown = self.cooldowns.pop(scope, None)
+        if cooldown is not None:
+            self._note_cleared(scope, max(now, cooldown.until))
+
+    def export(self, now: float) -> SharedHealth:
+        """What other processes should know."""
+        since = now - RETENTION_SECONDS
+        self._cleared = {scope: at for scope, at in self._cleared.items() if at > since}
+        return SharedHealth(
+            generation=self._generation,
+            is_disabled=self.is_disabled,
+            until={
+                scope: cooldown.until
+                for scope, cooldown in self.cooldowns.items()
+                if cooldown.until > since and is_sharable(scope)
+            },
+            cleared={scope: at for scope, at in self._cleared.items() if is_sharable(scope)},
+        )
+
+    def merge(self, remote: SharedHealth, last_call_number: int, now: float) -> None:
+        """Add what other processes know."""
+        if remote.generation < self._generation:
+            return
+        if remote.generation > self._generation:
+            self.reset()
+            self._generation = remote.generation
+        self.is_disabled = self.is_disabled or remote.is_disabled
+        for scope, at in remote.cleared.items():
+            self._note_cleared(scope, at)
+            cooldown = self.cooldowns.get(scope)
+            if cooldown is not None and cooldown.until <= at:
+                del self.cooldowns[scope]
+        for scope, until in remote.active.items():
+            cooldown = self.cooldowns.get(scope)
+            if until > self._cleared.get(scope, 0.0) and (cooldown is None or until > cooldown.until):
+                self._merge_cooldown(scope, until, last_call_number, now)
+
+    def reset(self) -> None:
+        """Forget everything."""
+        self.is_disabled = False
+        self.cooldowns.clear()
+        self._cleared.clear()
+
+    def _merge_cooldown(self, scope: str, until: float, last_call_number: int, now: float) -> None:
+        self.cooldown(scope, last_call_number, now).merge_remote(last_call_number, now, until)
+
+    def _note_cleared(self, scope: str, at: float) -> None:
+        if scope not in self._cleared and len(self._cleared) >= _MAX_COOLDOWNS:
+            del self._cleared[next(iter(self._cleared))]
+        self._cleared[scope] = max(at, self._cleared.get(scope, at))
+
+
+class KeyHealth(Health):
     """One credential and its health."""
 
     def __init__(self, credential: Credential, secret: str, name: str, policy: CooldownPolicy) -> None:
+        super().__init__()
         self.credential = credential
         self.secret = secret
         self.name = name
         self.weight_credit = 0
-        self.is_disabled = False
         self.calls = self.successes = self.failures = 0
         self.last_error: ProviderError | None = None
         self._rejected_at = -inf
         self._policy = policy
-        self._generation = 0
         self._rejected_models: set[str] = set()
         """Models it was rejected for since the last success; two of them reject the key."""
-        self._cooldowns: dict[str, Cooldown] = {}
-        self._cleared: dict[str, float] = {}
 
     @property
     def is_rejected(self) -> bool:
         """Whether the provider rejected it, for every model or for one."""
-        return bool(self._cooldowns) and any(map(is_rejection, self._cooldowns))
+        return bool(self.cooldowns) and any(map(is_rejection, self.cooldowns))
 
     def available_at(self, model: str) -> float | None:
         """When it can be used for the model; None if waiting does not help."""
@@ -178,7 +246,7 @@ class KeyHealth:
 
     def is_free(self, model: str, now: float) -> bool:
         """Whether it can be used for the model now."""
-        if not self._cooldowns:
+        if not self.cooldowns:
             return not self.is_disabled
         at = self.available_at(model)
         return at is not None and at <= now
@@ -186,8 +254,6 @@ class KeyHealth:
     def begin_call(self, model: str, number: int, now: float) -> bool:
         """A call begins; whether it is a probe."""
         self.calls += 1
-        if not self._cooldowns:
-            return False
         cooldowns = self._cooldowns_for(model)
         for cooldown in cooldowns.values():
             cooldown.probe, cooldown.lost_at = number, now + self._policy.probe
@@ -196,13 +262,11 @@ class KeyHealth:
     def on_success(self, model: str, number: int, now: float) -> None:
         self.successes += 1
         self._rejected_models.clear()
-        if not self._cooldowns:
+        if not self.cooldowns:
             return
         for scope, cooldown in self._cooldowns_for(model).items():
             if cooldown.cleared_by(number, now):
-                del self._cooldowns[scope]
-                # Other processes may still wait for a deadline that was waived here.
-                self._clear(scope, max(now, cooldown.until))
+                self.clear(scope, now)
 
     def on_failure(self, model: str, number: int, last_call_number: int, now: float, error: ProviderError) -> None:
         self.failures += 1
@@ -212,17 +276,17 @@ class KeyHealth:
         if error.kind == "authentication":
             self._rejected_at = now
             scope = self._rejected(model)
-            self._cooldown(scope, last_call_number, now).extend(
+            self.cooldown(scope, last_call_number, now).extend(
                 number, last_call_number, now, policy.rejected, policy.max_rejected
             )
         elif error.kind == "billing":
             seconds = self._seconds(error, policy.exhausted)
-            self._cooldown(EXHAUSTED, last_call_number, now).extend(
+            self.cooldown(EXHAUSTED, last_call_number, now).extend(
                 number, last_call_number, now, seconds, policy.max_exhausted
             )
         elif error.kind in ("rate_limit", "permission"):
             seconds = self._seconds(error, policy.rate_limit if error.kind == "rate_limit" else policy.permission)
-            self._cooldown(cooling_scope(model), last_call_number, now).extend(
+            self.cooldown(cooling_scope(model), last_call_number, now).extend(
                 number, last_call_number, now, seconds, policy.max_model_cooldown
             )
 
@@ -251,12 +315,12 @@ class KeyHealth:
 
     def enable(self) -> None:
         """Use it again with a clean state, in every process."""
-        self._reset()
+        self.reset()
         self._generation += 1
 
     def waive_rejection(self) -> None:
         """The next call probes what was rejected."""
-        for scope, cooldown in self._cooldowns.items():
+        for scope, cooldown in self.cooldowns.items():
             if is_rejection(scope):
                 cooldown.waived = cooldown.until + _CLOCK_STEP
                 cooldown.probe = 0
@@ -264,43 +328,18 @@ class KeyHealth:
     def replace(self, secret: str, name: str) -> None:
         """It has a new secret, with a clean state."""
         self.secret, self.name = secret, name
-        self._reset()
+        self.reset()
         self._generation = 0
 
-    def export(self, now: float) -> SharedHealth:
-        """What other processes should know about it."""
-        since = now - RETENTION_SECONDS
-        self._cleared = {scope: at for scope, at in self._cleared.items() if at > since}
-        return SharedHealth(
-            generation=self._generation,
-            is_disabled=self.is_disabled,
-            until={
-                scope: cooldown.until
-                for scope, cooldown in self._cooldowns.items()
-                if cooldown.until > since and is_sharable(scope)
-            },
-            cleared={scope: at for scope, at in self._cleared.items() if is_sharable(scope)},
-        )
+    def reset(self) -> None:
+        """Forget everything."""
+        super().reset()
+        self._rejected_models.clear()
 
-    def merge(self, remote: SharedHealth, last_call_number: int, now: float) -> None:
-        """Add what other processes know about it."""
-        if remote.generation < self._generation:
-            return
-        if remote.generation > self._generation:
-            self._reset()
-            self._generation = remote.generation
-        self.is_disabled = self.is_disabled or remote.is_disabled
-        for scope, at in remote.cleared.items():
-            self._clear(scope, at)
-            cooldown = self._cooldowns.get(scope)
-            if cooldown is not None and cooldown.until <= at:
-                del self._cooldowns[scope]
-        for scope, until in remote.active.items():
-            cooldown = self._cooldowns.get(scope)
-            if until > self._cleared.get(scope, 0.0) and (cooldown is None or until > cooldown.until):
-                self._cooldown(scope, last_call_number, now).merge_remote(last_call_number, now, until)
-                if is_rejection(scope) and (model := model_of(scope)) is not None:
-                    self._note_rejected(model)
+    def _merge_cooldown(self, scope: str, until: float, last_call_number: int, now: float) -> None:
+        super()._merge_cooldown(scope, until, last_call_number, now)
+        if is_rejection(scope) and (model := model_of(scope)) is not None:
+            self._note_rejected(model)
 
     def error_kind(self, model: str) -> ErrorKind:
         """The kind of the error if this key cannot be used for the model."""
@@ -325,7 +364,7 @@ class KeyHealth:
 
     def status(self, now: float) -> CredentialStatus:
         """Its health, for display."""
-        whole = [cooldown.deadline for scope, cooldown in self._cooldowns.items() if model_of(scope) is None]
+        whole = [cooldown.deadline for scope, cooldown in self.cooldowns.items() if model_of(scope) is None]
         return CredentialStatus(
             name=self.name,
             masked=mask(self.secret),
@@ -343,7 +382,7 @@ class KeyHealth:
     def _model_statuses(self, now: float) -> dict[str, ModelStatus]:
         """The models it is not healthy for. Of a model that is both rejected and cooling, the longer one is shown."""
         statuses: dict[str, ModelStatus] = {}
-        for scope, cooldown in self._cooldowns.items():
+        for scope, cooldown in self.cooldowns.items():
             model = model_of(scope)
             if model is not None:
                 state = cooldown.state(now, "invalid" if is_rejection(scope) else "cooling")
@@ -357,45 +396,26 @@ class KeyHealth:
             return "disabled"
         states: tuple[tuple[str, KeyState], ...] = ((REFUSED, "invalid"), (EXHAUSTED, "exhausted"))
         for scope, state in states:
-            if scope in self._cooldowns:
-                return self._cooldowns[scope].state(now, state)
+            if scope in self.cooldowns:
+                return self.cooldowns[scope].state(now, state)
         return "healthy"
 
     def _cooldowns_for(self, model: str) -> dict[str, Cooldown]:
         """The cooldowns that concern a call for the model."""
-        if not self._cooldowns:
+        if not self.cooldowns:
             return {}
         scopes = (REFUSED, EXHAUSTED, cooling_scope(model), rejected_scope(model))
-        return {scope: self._cooldowns[scope] for scope in scopes if scope in self._cooldowns}
-
-    def _cooldown(self, scope: str, last_call_number: int, now: float) -> Cooldown:
-        """The cooldown of a scope; a new one if there is none."""
-        if len(self._cooldowns) >= _MAX_COOLDOWNS:
-            self._cooldowns = {
-                name: cooldown for name, cooldown in self._cooldowns.items() if cooldown.available_at() > now
-            }
-        return self._cooldowns.setdefault(scope, Cooldown(last_call_number))
+        return {scope: self.cooldowns[scope] for scope in scopes if scope in self.cooldowns}
 
     def _rejected(self, model: str) -> str:
         """The scope that an authentication error rejects: the model, or the whole key if it is the second model."""
         self._note_rejected(model)
-        is_whole = REFUSED in self._cooldowns or len(self._rejected_models) > 1
+        is_whole = REFUSED in self.cooldowns or len(self._rejected_models) > 1
         return REFUSED if is_whole else rejected_scope(model)
 
     def _note_rejected(self, model: str) -> None:
         if len(self._rejected_models) < 2:
             self._rejected_models.add(model)
-
-    def _clear(self, scope: str, at: float) -> None:
-        if scope not in self._cleared and len(self._cleared) >= _MAX_COOLDOWNS:
-            del self._cleared[next(iter(self._cleared))]
-        self._cleared[scope] = max(at, self._cleared.get(scope, at))
-
-    def _reset(self) -> None:
-        self.is_disabled = False
-        self._cooldowns.clear()
-        self._cleared.clear()
-        self._rejected_models.clear()
 
     def _seconds(self, error: ProviderError, default: float) -> float:
         return default if error.retry_after is None else min(error.retry_after, self._policy.max_retry_after)

@@ -11,13 +11,9 @@ from fnmatch import fnmatchcase
 
 from msgspec import Struct
 
-from antiphon.errors import InvalidModelName, RoutingError
-from antiphon.http.messages import Response
 from antiphon.model_name import ModelName
-from antiphon.providers.routes import Route, Target, check_model_name
+from antiphon.providers.routes import Route
 from antiphon.wire.output import ProviderError
-from antiphon_gateway.errors import error_response
-from antiphon_gateway.runtime.context import RequestContext
 
 _GLOB = frozenset("*?[")
 _MAX_SUGGESTIONS = 20
@@ -38,25 +34,6 @@ def visible_models(routes: Sequence[Route], may_use: Callable[[str], bool] | Non
             if may_use is None or may_use(name):
                 found.setdefault(name, ModelEntry(name, _provider(route)))
     return tuple(found.values())
-
-
-def allowed_targets(context: RequestContext, model: str) -> list[Target]:
-    """The targets of a model, in order; empty if it does not exist, or not for this client. Raises `InvalidModelName`."""
-    check_model_name(model)
-    if not context.key.may_use(model):
-        return []
-    try:
-        return context.loaded.resolve(model)
-    except InvalidModelName:
-        raise
-    except RoutingError:
-        return []
-
-
-def model_not_found(context: RequestContext, name: str) -> Response:
-    """A 404 that names the models this client may use."""
-    models = visible_models(context.loaded.routes, context.key.may_use)
-    return error_response(context.endpoint.format, unknown_model_error(name, models))
 
 
 def unknown_model_error(name: str, models: Sequence[ModelEntry]) -> ProviderError:

@@ -3,9 +3,8 @@
 A circuit opens after some failures in a row that say that the host is down or overloaded (not: that a key or a request was
 refused). While it is open, calls that have another target skip this one. Then it is half-open: one call at a time probes the
 target, with a single attempt. A probe that fails opens the circuit for twice as long; any answer closes it. If the circuits of
-all targets are open, or no other target can be asked (it has no usable key), they are ignored: trying is better than failing. It
-has the cooldowns of `credentials.health`, and is shared between processes in the same way: `HostCircuits` gives the circuits of
-one host as a value that processes merge.
+all targets are open, or no other target can be asked (it has no usable key), they are ignored: trying is better than failing.
+The circuits of a host are a `Health`, as a key is, and shared between processes in the same way (`HostCircuits`).
 
 Nothing is stored for a target that answers, so a healthy call costs one look at an attribute.
 """
@@ -14,20 +13,14 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import inf
 from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-from antiphon.providers.credentials.health import Cooldown
-from antiphon.providers.credentials.shared_state import (
-    RETENTION_SECONDS,
-    SharedHealth,
-    cooling_scope,
-    is_sharable,
-    model_of,
-)
+from antiphon.providers.keys.health import Cooldown, Health
+from antiphon.providers.keys.sharing import RETENTION_SECONDS, SharedHealth, cooling_scope, model_of
 from antiphon.providers.routes import Target, TargetOrder
 from antiphon.wire.output import ProviderError
 
@@ -86,13 +79,12 @@ class TargetHealth:
         self._number = 0  # of the last probe
         self._failures: dict[Target, int] = {}
         self._errors: dict[Target, ProviderError] = {}
-        self._circuits: dict[Target, Cooldown] = {}
-        self._closed_at: dict[Target, float] = {}
+        self._hosts: dict[str, Health] = {}  # the circuits of each provider, by model
         self._seconds: dict[Target, float] = {}
 
     def is_open(self, target: Target) -> bool:
         """Whether the target should not be asked now: its circuit is open, or another call is probing it."""
-        circuit = self._circuits.get(target)
+        circuit = self._circuit(target)
         return circuit is not None and circuit.available_at() > self._clock()
 
     def should_skip(self, target: Target, others: Sequence[Target]) -> bool:
@@ -101,7 +93,7 @@ class TargetHealth:
 
     def begin(self, target: Target) -> int:
         """A call asks the target. The number of the probe if it is one; 0 otherwise."""
-        circuit = self._circuits.get(target)
+        circuit = self._circuit(target)
         if circuit is None or circuit.available_at() > self._clock():
             return 0
         self._number += 1
@@ -116,10 +108,9 @@ class TargetHealth:
                 del self._seconds[next(iter(self._seconds))]
             self._seconds[target] = seconds if known is None else known * _MEMORY + seconds * (1 - _MEMORY)
         self._failures.pop(target, None)
-        circuit = self._circuits.pop(target, None)
-        if circuit is not None:
+        if self._hosts and target.provider in self._hosts:
             self._errors.pop(target, None)
-            self._closed_at[target] = max(self._clock(), circuit.until)
+            self._hosts[target.provider].clear(cooling_scope(target.model), self._clock())
         self._watch()
 
     def on_failure(self, target: Target, probe: int, error: ProviderError) -> None:
@@ -129,7 +120,7 @@ class TargetHealth:
                 self.on_answer(target)
             return
         self.is_watched = True
-        now, circuit = self._clock(), self._circuits.get(target)
+        now, circuit = self._clock(), self._circuit(target)
         if circuit is not None:
             if probe and circuit.probe == probe:
                 circuit.probe = 0
@@ -144,12 +135,13 @@ class TargetHealth:
             return
         self.opened += 1
         self._errors[target] = error
-        self._circuits[target] = circuit = Cooldown(began=self._number)
+        host = self._hosts.setdefault(target.provider, Health())
+        circuit = host.cooldown(cooling_scope(target.model), self._number, now)
         circuit.extend(0, self._number, now, self.policy.seconds, self.policy.max_seconds)
 
     def release(self, target: Target, probe: int) -> None:
         """A probe ended without a result: the next call may probe."""
-        circuit = self._circuits.get(target)
+        circuit = self._circuit(target)
         if circuit is not None and circuit.probe == probe:
             circuit.probe = 0
 
@@ -163,12 +155,12 @@ class TargetHealth:
                 seconds=max(0.0, circuit.deadline - now),
                 last_error=self._errors.get(target),
             )
-            for target, circuit in self._circuits.items()
+            for target, circuit in self._circuits()
         ]
 
     def arrange(self, targets: Sequence[Target], order: TargetOrder, weights: Sequence[float]) -> list[Target]:
         """The targets of a route in the order in which this call asks them."""
-        usable = [target for target in targets if not self.is_open(target)] if self._circuits else list(targets)
+        usable = [target for target in targets if not self.is_open(target)] if self._hosts else list(targets)
         if len(usable) < 2 or order == "listed":
             return list(targets)
         if order == "weighted":
@@ -184,35 +176,30 @@ class TargetHealth:
         rest.remove(first)
         return [first, *rest]
 
-    def _watch(self) -> None:
-        self.is_watched = self.measures or bool(self._failures or self._circuits)
-
-    def shared_health(self, provider: str) -> SharedHealth:
+    def circuits_of(self, provider: str) -> SharedHealth:
         """What other processes should know about the circuits of a provider."""
-        now = self._clock()
-        self._closed_at = {target: at for target, at in self._closed_at.items() if at > now - RETENTION_SECONDS}
-        until = {target: circuit.until for target, circuit in self._circuits.items()}
-        return SharedHealth(until=_scopes(until, provider), cleared=_scopes(self._closed_at, provider))
+        host = self._hosts.get(provider)
+        return SharedHealth() if host is None else host.export(self._clock())
 
     def merge(self, provider: str, remote: SharedHealth) -> None:
         """Add what other processes know about the circuits of a provider. Times are on our clock."""
-        for scope, at in remote.cleared.items():
-            target = Target(provider, model_of(scope) or "")
-            self._closed_at[target] = max(at, self._closed_at.get(target, at))
-            circuit = self._circuits.get(target)
-            if circuit is not None and circuit.until <= at:
-                del self._circuits[target]
-        now = self._clock()
-        for scope, until in remote.active.items():
-            target = Target(provider, model_of(scope) or "")
-            if until <= max(self._closed_at.get(target, 0.0), now - RETENTION_SECONDS):
-                continue
-            circuit = self._circuits.get(target)
-            if circuit is None and until > now:
-                circuit = self._circuits[target] = Cooldown(began=self._number)
-            if circuit is not None and until > circuit.until:
-                circuit.merge_remote(self._number, now, until)
+        host, now = self._hosts.setdefault(provider, Health()), self._clock()
+        host.merge(remote, self._number, now)
+        for scope in [scope for scope, circuit in host.cooldowns.items() if circuit.until <= now - RETENTION_SECONDS]:
+            del host.cooldowns[scope]
         self._watch()
+
+    def _circuit(self, target: Target) -> Cooldown | None:
+        host = self._hosts.get(target.provider) if self._hosts else None
+        return None if host is None else host.cooldowns.get(cooling_scope(target.model))
+
+    def _circuits(self) -> Iterator[tuple[Target, Cooldown]]:
+        for provider, host in self._hosts.items():
+            for scope, circuit in host.cooldowns.items():
+                yield Target(provider, model_of(scope) or ""), circuit
+
+    def _watch(self) -> None:
+        self.is_watched = self.measures or bool(self._failures) or any(host.cooldowns for host in self._hosts.values())
 
 
 class HostCircuits:
@@ -224,14 +211,9 @@ class HostCircuits:
 
     def export_health(self, named: Callable[[str], str]) -> dict[str, SharedHealth]:
         """What other processes should know, under one name for the host."""
-        return {named(_SHARED_NAME): self._health.shared_health(self._provider)}
+        return {named(_SHARED_NAME): self._health.circuits_of(self._provider)}
 
     def merge_health(self, named: Callable[[str], str], remote: Mapping[str, SharedHealth]) -> None:
         """Add what other processes know."""
         if found := remote.get(named(_SHARED_NAME)):
             self._health.merge(self._provider, found)
-
-
-def _scopes(times: Mapping[Target, float], provider: str) -> dict[str, float]:
-    scopes = {cooling_scope(target.model): at for target, at in times.items() if target.provider == provider}
-    return {scope: at for scope, at in scopes.items() if is_sharable(scope)}

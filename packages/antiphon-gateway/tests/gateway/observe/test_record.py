@@ -14,7 +14,7 @@ from msgspec import structs
 from antiphon.parts import Text
 from antiphon.wire import Format
 from antiphon.wire.request import Message, ModelRequest
-from antiphon_gateway.generate import encoders, prepare
+from antiphon_gateway.generate import channels, preparer
 from gateway.rig import FAST, Rig, rig
 from gateway.strict_upstream import hang, text_answer
 from support.waiting import until
@@ -66,7 +66,7 @@ def ask(gateway: Rig, fields: str, path: str = "/v1/messages", body: bytes = BOD
 def test_a_defect_before_the_answer_is_a_500(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], shape: str
 ) -> None:
-    monkeypatch.setattr(prepare, "repair", broken)
+    monkeypatch.setattr(preparer, "repair", broken)
     with rig() as gateway:
         with ask(gateway, SHAPES[shape]) as raw:
             assert raw.recv(1000).startswith(b"HTTP/1.1 500")
@@ -77,7 +77,7 @@ def test_a_defect_before_the_answer_is_a_500(
 def test_a_defect_in_a_stream_is_a_500(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], shape: str
 ) -> None:
-    monkeypatch.setattr(encoders.TranslatingEncoder, "finish", broken)
+    monkeypatch.setattr(channels.Translate, "close", broken)
     with rig() as gateway:
         with ask(gateway, SHAPES[shape]) as raw:
             came = b""

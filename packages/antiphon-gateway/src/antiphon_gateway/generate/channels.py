@@ -1,0 +1,457 @@
+"""`Channel`: bytes of an upstream in, bytes for the client out. What they say about the request goes into its record.
+
+    Same       upstream and client speak one format: whole events pass as they came. Most only add text; they are searched for the
+               few markers under which usage, finish reasons and errors come, and only what has one is read. With a
+               `Continuation` every event is read before it passes, so that another target can go on where this one broke.
+    Translate  events are read as deltas and written in the client's format, with the names of its request.
+
+(`Whole`, for files, is in `whole_body`.) A stream that fails raises `StreamFailed` with what the client still gets of it; the
+relay decides what follows.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import msgspec
+from msgspec import structs
+
+from antiphon.errors import TransportError
+from antiphon.providers.engine.continuation import Continuation
+from antiphon.providers.engine.reply import StreamReply
+from antiphon.tools.embedded import EmbeddedCalls
+from antiphon.wire import Format
+from antiphon.wire.delta import Failed, Finished, ModelOutputDelta, PartDelta, Started, UsageReported, is_visible
+from antiphon.wire.loss import Loss
+from antiphon.wire.output import ProviderError
+from antiphon.wire.sse import MAX_EVENT, SseReader
+from antiphon.wire.tool_calls import CallRestorer
+from antiphon_gateway.generate.answer_model import StreamModel
+from antiphon_gateway.generate.answer_recording import AnswerRecording
+from antiphon_gateway.generate.frame import StreamFrame
+from antiphon_gateway.observe.record import Record
+
+Scrub = Callable[[ProviderError], ProviderError]
+_BLANK_LINES = (b"\n\n", b"\n\r\n", b"\r\r")
+"""The separator of two events."""
+_MARKERS: Mapping[str, tuple[bytes, ...]] = {
+    "openai-chat": (b"[DONE]", b"error", b'"finish_reason":"', b'"finish_reason": "', b'"usage":{', b'"usage": {'),
+    "anthropic": (b"message_delta", b"message_stop", b"error", b"[DONE]"),
+}
+_DIALECT_MARKERS: Mapping[str, tuple[bytes, ...]] = {
+    "openai-chat": (b'"finish_reason":null', b'"finish_reason": null'),
+    "anthropic": (b"event: message_start",),
+}
+"""How hosts that use these markers write: their streams contain one of these near the beginning."""
+_END_MARKS = {"openai-chat": b"[DONE]"}
+"""The last event of a format, which some hosts leave out."""
+_has_empty_choices = re.compile(rb'"choices"\s*:\s*\[\s*\]').search
+_ends_of_events = re.compile(rb"(?<=\n\n)|(?<=\n\r\n)|(?<=\r\r)")
+
+
+class StreamFailed(Exception):
+    """A stream broke with `error`; `data` is what the client still gets of what came before."""
+
+    def __init__(self, error: ProviderError, data: bytes = b"") -> None:
+        super().__init__(error.message)
+        self.error = error
+        self.data = data
+
+
+class Channel(Protocol):
+    """The way from one upstream to one client."""
+
+    fills_silence: bool
+    """Whether keep-alives may be sent between its bytes."""
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the answer has ended, so that nothing of it follows."""
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether what was returned last ends the answer."""
+
+    @property
+    def losses(self) -> Sequence[Loss]:
+        """What the client's format could not express."""
+
+    def begin(self, reply: StreamReply) -> bytes:
+        """What was read of a reply so far. Raises `StreamFailed`."""
+
+    def feed(self, data: bytes) -> bytes:
+        """More of it. Raises `StreamFailed`."""
+
+    def end(self, trouble: TransportError | None) -> bytes:
+        """The body ended, or `trouble` ended it. Raises `StreamFailed`."""
+
+    def fail(self, error: ProviderError) -> bytes | None:
+        """The last bytes of a stream that cannot be completed; None if the client must see a cut."""
+
+    def close(self) -> bytes:
+        """The last bytes of a complete stream."""
+
+    def continued(self) -> Channel:
+        """The channel through which another target finishes the answer."""
+
+
+class Same:
+    """The upstream's own events, with the requested model's name; `hides_usage`: without the chunk that only has usage.
+
+    `translate` makes the channel that continues, in the client's format, if another target finishes the answer.
+    """
+
+    fills_silence = True
+    losses: Sequence[Loss] = ()
+
+    def __init__(
+        self,
+        wire: Format,
+        model: str,
+        record: Record,
+        frame: StreamFrame,
+        scrub: Scrub,
+        *,
+        hides_usage: bool = False,
+        continuation: Continuation | None = None,
+        translate: Callable[[], Translate] | None = None,
+    ) -> None:
+        self.is_finished = self.is_ending = False
+        self._wire = wire
+        self._requested_model = model
+        self._record = record
+        self._frame = None if frame.is_plain else frame
+        self._scrub = scrub
+        self._hides_usage = hides_usage
+        self._continuation = continuation
+        self._translate = translate
+        self._following: Translate | None = None
+        self._normalizer = wire.stream_normalizer()
+        self._model: StreamModel | None = StreamModel(wire.name, model)
+        self._partial: list[bytes] = []
+        self._first = self._last = b""  # the first event that the client got, and the last ones
+        self._markers: tuple[bytes, ...] = ()
+        self._is_scanning = False
+        self._size = 0  # of an event that is not complete
+        self._event_bytes = 0  # of a typical event without its text
+
+    def begin(self, reply: StreamReply) -> bytes:
+        self._reader = reply.reader
+        held = b"".join(reply.held)
+        if self._continuation is None and any(map(is_visible, reply.deltas)):
+            self._choose_markers(held, reply.deltas)
+        passed = self._pass_on(self._whole_events(held), reply.deltas)
+        return passed + self.feed(reply.unread) if reply.unread else passed
+
+    def feed(self, data: bytes) -> bytes:
+        if not self._is_scanning or self.is_finished:
+            deltas = self._reader.feed(data) if not self.is_finished else []
+            # What the reader has seen ends with an event.
+            self._is_scanning = bool(self._markers) and data.endswith(b"\n\n")
+            return self._pass_on(self._whole_events(data), deltas)
+        events = data if not self._partial and data.endswith(b"\n\n") else self._whole_events(data)
+        if not events:
+            return self._hold_back(len(data))
+        self._size = 0
+        for marker in self._markers:
+            if marker in events:
+                return self._pass_on(events, self._read_from_marker(events))
+        self._record.output_bytes += len(events) - events.count(b"\n\n") * self._event_bytes
+        if self._model is not None or self._frame is not None:
+            return self._pass_on(events, [])
+        self._last = events
+        return events if self._normalizer is None else self._normalizer.feed(events)
+
+    def end(self, trouble: TransportError | None) -> bytes:
+        if self.is_finished:
+            return b""
+        deltas = self._reader.feed(b"".join(self._partial)) if self._is_scanning and self._partial else []
+        if not self._reader.is_finished:
+            deltas = [*deltas, *self._reader.close(trouble)]
+        failed = deltas[-1]
+        if not isinstance(failed, Failed):
+            return self._pass_on(b"", deltas)
+        rest = b"".join(self._partial)
+        if trouble is not None or self._must_replace(failed.error) or not _is_object(rest):
+            raise self._failure(deltas)
+        self._partial = []  # an error outside of events: clients of this upstream know it so
+        return self._pass_on(rest, deltas)
+
+    def fail(self, error: ProviderError) -> bytes:
+        if self._following is not None:
+            return self._following.fail(error)
+        writer = self._wire.stream_writer(self._requested_model)
+        writer.resume(self._first, self._last)
+        return self._framed(writer.write(Failed(error)), is_last=True)
+
+    def close(self) -> bytes:
+        rest, self._partial = b"".join(self._partial), []
+        mark = _END_MARKS.get(self._wire.name, b"")
+        if mark and self._record.error is None and mark not in self._last and mark not in rest:
+            rest = rest + b"\n\n" * bool(rest) + b"data: %b\n\n" % mark  # clients of the format wait for it
+        return self._framed(rest, is_last=True)
+
+    def continued(self) -> Channel:
+        """The channel through which another target finishes the answer."""
+        assert self._following is not None, "the stream failed"
+        return self._following
+
+    def _choose_markers(self, seen: bytes, deltas: list[ModelOutputDelta]) -> None:
+        """Look only for markers from here on, if the host writes like those that use them."""
+        name = self._wire.name
+        if not any(marker in seen for marker in _DIALECT_MARKERS.get(name, ())):
+            return
+        self._markers = _MARKERS[name]
+        self._is_scanning = seen.endswith(b"\n\n")
+        texts = [len(delta.text.encode("utf-8", "replace")) for delta in deltas if isinstance(delta, PartDelta)]
+        self._event_bytes = len(seen.rstrip().rpartition(b"\n\n")[2]) - (texts[-1] if texts else 0) + 2
+
+    def _whole_events(self, data: bytes) -> bytes:
+        """The events that these bytes complete; the rest is held until it is whole."""
+        partial = self._partial
+        if not partial and data.endswith(b"\n\n"):
+            return data
+        overlap = partial[-1][-2:] if partial else b""  # the blank line may be cut in two
+        joined = overlap + data
+        end = max(joined.rfind(blank) + len(blank) if blank in joined else 0 for blank in _BLANK_LINES) - len(overlap)
+        if end <= 0:
+            if data:
+                partial.append(data)
+            return b""
+        events = b"".join([*partial, data[:end]])
+        self._partial = [data[end:]] if end < len(data) else []
+        return events
+
+    def _hold_back(self, size: int) -> bytes:
+        """An event is not complete yet. One that is longer than any event can be goes to the reader, which reports it."""
+        self._size += size
+        if self._size < MAX_EVENT:
+            return b""
+        events, self._partial = b"".join(self._partial), []
+        return self._pass_on(events, self._reader.feed(events))
+
+    def _read_from_marker(self, events: bytes) -> list[ModelOutputDelta]:
+        """Read the events from the first one on that has a marker."""
+        first = min(at for marker in self._markers if (at := events.find(marker)) >= 0)
+        skipped = max(0, events.rfind(b"\n\n", 0, first))
+        self._record.output_bytes += max(0, skipped - events.count(b"\n\n", 0, skipped) * self._event_bytes)
+        return self._reader.feed(events[skipped:])
+
+    def _pass_on(self, events: bytes, deltas: list[ModelOutputDelta]) -> bytes:
+        """The events for the client, after what they say was recorded."""
+        if deltas:
+            if isinstance(deltas[-1], Failed) and self._must_replace(deltas[-1].error):
+                raise self._failure(deltas)
+            if self._continuation is not None:
+                self._continuation.feed(deltas)
+            self._record.observe(deltas)
+            self.is_finished = self._reader.is_finished
+            self.is_ending = self.is_finished or any(isinstance(delta, Finished) for delta in deltas)
+        if not events:
+            return b""
+        if self._model is not None:
+            events = self._model.feed(events)
+            if self._model.is_done:
+                self._model = None
+        self._first = self._first or _first_event(events)
+        self._last = events
+        if self._normalizer is not None:
+            events = self._normalizer.feed(events)
+        if self._hides_usage and any(isinstance(delta, UsageReported) for delta in deltas):
+            events = without_usage(events)
+        return self._framed(events)
+
+    def _framed(self, events: bytes, *, is_last: bool = False) -> bytes:
+        if self._frame is None:
+            return events
+        framed = self._frame.wrap(events)
+        return framed + self._frame.close() if is_last else framed
+
+    def _must_replace(self, error: ProviderError) -> bool:
+        """Whether an error of the upstream must not pass in its own bytes: it quotes our secret, or another target continues."""
+        return self._continuation is not None or self._scrub(error) is not error
+
+    def _failure(self, deltas: list[ModelOutputDelta]) -> StreamFailed:
+        """How the stream failed. Where another target may go on, its channel has written what came before the failure."""
+        *before, failed = deltas
+        assert isinstance(failed, Failed)
+        error, continuation = self._scrub(failed.error), self._continuation
+        if continuation is None or self._translate is None or not continuation.accepts(error):
+            self._record.observe(before)
+            return StreamFailed(error)
+        following = self._following = self._translate()
+        following.resume(continuation.shown)
+        return StreamFailed(error, following.write(before))
+
+
+class Translate:
+    """The stream in the client's format, with the names of its request.
+
+    `calls` reads calls that the model wrote into its text; `recording` keeps the answer. With a `continuation` another target may
+    finish the answer: the next `begin` continues with its reply.
+    """
+
+    fills_silence = True
+
+    def __init__(
+        self,
+        wire: Format,
+        model: str,
+        record: Record,
+        frame: StreamFrame,
+        scrub: Scrub,
+        restorer: CallRestorer,
+        id_of: Callable[[str], str],
+        *,
+        hides_usage: bool = False,
+        settings: Mapping[str, Any] | None = None,
+        calls: EmbeddedCalls | None = None,
+        recording: AnswerRecording | None = None,
+        continuation: Continuation | None = None,
+    ) -> None:
+        self.is_finished = self.is_ending = False
+        self._wire = wire
+        self._requested_model = model
+        self._record = record
+        self._frame = None if frame.is_plain else frame
+        self._scrub = scrub
+        self._writer = wire.stream_writer(model)
+        self._restorer = None if restorer.is_noop else restorer
+        self._id_of = id_of
+        self._hides_usage = hides_usage  # a chat client that did not request it may fail on a chunk without choices
+        self._settings = settings  # of the request, where responses repeat them
+        self._calls = calls
+        self._recording = recording
+        self._continuation = continuation
+
+    @property
+    def losses(self) -> Sequence[Loss]:
+        return self._writer.losses
+
+    def resume(self, shown: list[ModelOutputDelta]) -> None:
+        """Continue a stream; the client has `shown` already."""
+        for delta in shown:
+            self._writer.write(self._named(delta))
+
+    def begin(self, reply: StreamReply) -> bytes:
+        self._reader = reply.reader
+        deltas = reply.deltas
+        if reply.unread and not self._reader.is_finished:
+            deltas = [*deltas, *self._reader.feed(reply.unread)]
+        return self.write(deltas)
+
+    def feed(self, data: bytes) -> bytes:
+        return b"" if self.is_finished else self.write(self._reader.feed(data))
+
+    def end(self, trouble: TransportError | None) -> bytes:
+        return b"" if self.is_finished else self.write(self._reader.close(trouble))
+
+    def write(self, deltas: list[ModelOutputDelta]) -> bytes:
+        """Deltas as the client gets them. Raises `StreamFailed`."""
+        if self._continuation is not None:
+            deltas = self._continuation.feed(deltas)
+        failed = deltas[-1] if deltas and isinstance(deltas[-1], Failed) else None
+        if failed is not None:
+            deltas = deltas[:-1]
+        if not deltas:
+            if failed is not None:
+                raise StreamFailed(self._scrub(failed.error))
+            return b""
+        self._record.observe(deltas)
+        self.is_finished = self._reader.is_finished
+        if self._recording is not None:
+            self.is_ending = self.is_finished or any(isinstance(delta, Finished) for delta in deltas)
+        if self._calls is not None:
+            deltas = [read for delta in deltas for read in self._calls.feed(delta)]
+        written = self._encoded(deltas)
+        if failed is not None:
+            raise StreamFailed(self._scrub(failed.error), written)
+        return written
+
+    def fail(self, error: ProviderError) -> bytes:
+        return self._last(self._writer.write(Failed(error)))
+
+    def close(self) -> bytes:
+        return self._last(b"")
+
+    def continued(self) -> Channel:
+        """This channel: the next reply begins where the last one broke."""
+        return self
+
+    def _encoded(self, deltas: list[ModelOutputDelta]) -> bytes:
+        write, restorer = self._writer.write, self._restorer
+        if self._hides_usage:
+            deltas = [delta for delta in deltas if not isinstance(delta, UsageReported)]
+        if deltas and (isinstance(deltas[0], Started) or self._settings is not None):
+            deltas = [self._named(delta) for delta in deltas]
+        if restorer is None:
+            written = b"".join([write(delta) for delta in deltas])
+        else:
+            written = b"".join([write(restored) for delta in deltas for restored in restorer.delta(delta)])
+        return self._framed(deltas, written)
+
+    def _framed(self, deltas: list[ModelOutputDelta], written: bytes) -> bytes:
+        if self._frame is not None:
+            written = self._frame.wrap(written)
+        if self._recording is not None:
+            self._recording.add(deltas, written)
+        return written
+
+    def _last(self, last: bytes) -> bytes:
+        rest = self._calls.close() if self._calls is not None else []
+        before = self._encoded(rest) if rest else b""
+        written = before + self._framed([], last + self._writer.close())
+        return written + self._frame.close() if self._frame is not None else written
+
+    def _named(self, delta: ModelOutputDelta) -> ModelOutputDelta:
+        """A delta with the id and the model that the client knows, and with the settings of its request."""
+        if isinstance(delta, Started):
+            delta = structs.replace(delta, id=self._id_of(delta.id), model=self._requested_model)
+        # The end of an answer of another format has no settings of its own to complete.
+        has_own = isinstance(delta, Finished) and self._wire.name in (delta.native or ())
+        if self._settings is None or not (isinstance(delta, Started) or has_own):
+            return delta
+        assert isinstance(delta, Started | Finished), "others repeat no settings"
+        return structs.replace(delta, native=self._wire.repeat_settings(delta.native, self._settings))
+
+
+def without_usage(events: bytes) -> bytes:
+    """Whole events without chunks that contain only usage."""
+    if not _has_empty_choices(events):
+        return events
+    if b"\r" in events:
+        return b"".join(event for event in _ends_of_events.split(events) if not _is_usage_alone(event))
+    return b"\n\n".join([event for event in events.split(b"\n\n") if not _is_usage_alone(event)])
+
+
+def _is_usage_alone(event: bytes) -> bool:
+    if not _has_empty_choices(event):
+        return False
+    for read in SseReader().feed(event + b"\n\n"):
+        try:
+            chunk = msgspec.json.decode(read.data)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return False
+        if not isinstance(chunk, dict) or chunk.get("choices") or not chunk.get("usage"):
+            return False
+    return True
+
+
+def _is_object(data: bytes) -> bool:
+    """Whether these bytes are a JSON object."""
+    try:
+        return isinstance(msgspec.json.decode(data), dict)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
+
+
+def _first_event(events: bytes) -> bytes:
+    """The first of some events that has data."""
+    start = events.find(b"data:")
+    if start < 0:
+        return b""
+    start = max(events.rfind(blank, 0, start) + len(blank) if blank in events[:start] else 0 for blank in _BLANK_LINES)
+    ends = [at + len(blank) for blank in _BLANK_LINES if (at := events.find(blank, start)) >= 0]
+    return events[start : min(ends)] if ends else events[start:]

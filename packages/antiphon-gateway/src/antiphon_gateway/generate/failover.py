@@ -1,0 +1,108 @@
+"""What another target is for: how long the first token is waited for where there is one, and who finishes a stream that broke.
+
+`StreamFailover` lets the next target of a request finish an answer whose stream broke (`continue_streams`): `Continuation`
+decides what the client gets of the next answer, and `ProviderCall` finds the target. Here the body is held for it, and what the
+broken stream cost is counted.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from math import inf
+
+from antiphon.http.governor import Hold
+from antiphon.providers.engine.continuation import Continuation
+from antiphon.providers.engine.provider_call import ProviderCall
+from antiphon.providers.engine.reply import StreamReply, UpstreamFailed
+from antiphon.wire.capabilities import look_up
+from antiphon.wire.output import ProviderError
+from antiphon.wire.request import ModelRequest
+from antiphon_gateway.config.settings import GatewaySettings
+from antiphon_gateway.generate.channels import Scrub
+from antiphon_gateway.generate.preparer import StrictRefusal
+from antiphon_gateway.observe.charging import estimated_tokens
+from antiphon_gateway.observe.record import Record
+from antiphon_gateway.runtime.loaded import LoadedConfig
+
+FIRST_TOKEN_SECONDS, THINKING_SECONDS = 10.0, 60.0
+"""How long the first token is waited for by default: of an ordinary model, and of one that thinks before it answers."""
+_TOKENS_PER_SECOND = 10_000
+"""A long prompt is waited for longer: models read about so many tokens in a second."""
+
+
+def first_token_limit(loaded: LoadedConfig, request: ModelRequest, record: Record) -> float:
+    """Seconds until the first visible output of a stream for which another target is left."""
+    given = loaded.config.gateway.first_token_seconds
+    if given is not None:
+        return given
+    reading = record.prompt_estimate / _TOKENS_PER_SECOND
+    return (THINKING_SECONDS if _may_think(loaded, request) else FIRST_TOKEN_SECONDS) + reading
+
+
+def _may_think(loaded: LoadedConfig, request: ModelRequest) -> bool:
+    """Whether the answer may begin with hidden reasoning: the request asks for it, or a target always does it."""
+    if request.reasoning is not None:
+        return True
+    return any(
+        _thinks_unasked(target.model, loaded.providers[target.provider].format)
+        for target in loaded.resolve(request.model)
+    )
+
+
+@lru_cache(maxsize=1024)
+def _thinks_unasked(model: str, format_name: str) -> bool:
+    """Whether a model is known to think before it answers, unless the request says otherwise."""
+    known = look_up(model, format_name, None)
+    if known.default_effort:
+        return known.default_effort != "none"
+    return format_name.startswith("gemini") and known.is_known and not known.never_thinks
+
+
+class StreamFailover:
+    """The `Failover` of one request. `scrub` removes the secrets of the provider that answers; `hold` counts its body."""
+
+    def __init__(
+        self,
+        call: ProviderCall,
+        continuation: Continuation,
+        record: Record,
+        scrub: Scrub,
+        hold: Hold | None,
+        settings: GatewaySettings,
+    ) -> None:
+        self._stall_seconds = settings.stall_seconds
+        self._call = call
+        self._continuation = continuation
+        self._record = record
+        self._scrub = scrub
+        self._hold = (
+            hold.move() if hold is not None else None
+        )  # the connection gives its own back when the response begins
+
+    @property
+    def stall_seconds(self) -> float:
+        """A silence that counts as a break: none if no other target can be asked."""
+        return self._stall_seconds if self._call.may_continue else inf
+
+    def may_continue(self, error: ProviderError) -> bool:
+        """Whether another target may finish the answer."""
+        return self._continuation.accepts(error)
+
+    async def next_reply(self, error: ProviderError) -> StreamReply:
+        """The stream that continues. Raises `UpstreamFailed` if there is none."""
+        record = self._record
+        if not self._continuation.has_usage:
+            record.broken_tokens += record.prompt_estimate + estimated_tokens(self._continuation.text)
+        try:
+            reply = await self._call.continued(self._continuation, error)
+        except StrictRefusal:
+            raise UpstreamFailed(error) from None
+        except UpstreamFailed as failure:
+            raise UpstreamFailed(self._scrub(failure.error)) from None
+        assert isinstance(reply, StreamReply), "a stream is requested"
+        return reply
+
+    def close(self) -> None:
+        """The request is over."""
+        if self._hold is not None:
+            self._hold.release()

@@ -1,0 +1,483 @@
+"""`Preparer`: the body of a request for one target: unchanged, renamed, repaired or translated.
+
+Where the target speaks the client's format and nothing had to be repaired, the body is sent byte for byte, except for the
+model's name and the request for usage. Otherwise it is encoded in the target's format, with a list of losses. A
+`PreparedRequest` is the only thing that is passed on: it is sent as it is, and says how its answer is read. The next target with
+the same model, and a host that takes the same bodies, gets it again.
+
+A body that is passed through is only outlined (`Format.scan_request`); it is parsed when needed (`parsed_request`): because the
+outline is not legal, the target has another format, or the first target failed. Edits decode only the outermost object. For a
+client with a list of models or a budget that object is always written again, with each key once: an upstream that takes the first
+of two equal keys must not find another model than the one that was checked.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from functools import cache, cached_property, partial
+from typing import Any
+
+import msgspec
+from msgspec import field, structs
+
+from antiphon.errors import UnknownResponse
+from antiphon.parts import Audio, Document, Image, Part, Text, TokenUsage
+from antiphon.providers.engine.attempt import UpstreamRequest
+from antiphon.providers.engine.provider import Provider
+from antiphon.providers.engine.reply import EMPTY_RESPONSE, UpstreamFailed
+from antiphon.providers.routes import Target
+from antiphon.repair import add_system_message, declare_called_tools, repair
+from antiphon.repair.action import Action
+from antiphon.repair.sequence import is_legal
+from antiphon.wire import Format, formats
+from antiphon.wire.capabilities import CapabilityOverride, CapabilityTable
+from antiphon.wire.capabilities.refusals import facts_in_refusal
+from antiphon.wire.clients import COMPLETIONS, client_formats
+from antiphon.wire.delta import Finished, PartStarted, is_visible
+from antiphon.wire.loss import Loss
+from antiphon.wire.openai_chat.dialects import UNKNOWN_HOST
+from antiphon.wire.output import ModelOutput, ProviderError
+from antiphon.wire.request import Message, ModelRequest, PromptCaching, ToolDefinition, server_state
+from antiphon.wire.tool_calls import must_restore_calls
+from antiphon_gateway.generate.body_fields import (
+    INCLUDE_USAGE,
+    as_options,
+    replace_model,
+    stream_options,
+    top_level_fields,
+    with_stream_requested,
+    with_usage_requested,
+)
+from antiphon_gateway.generate.server_state import check_server_state, expand_state
+from antiphon_gateway.generate.volatile_lines import normalise_lines
+from antiphon_gateway.observe.cache_record import CacheCheck, CacheWatch
+from antiphon_gateway.runtime.metered import MeteredRequest
+from antiphon_gateway.state.store import STATE_FIELDS, to_provider_error
+from antiphon_gateway.threads import STATE
+
+_REPAIRED_ADVISORIES = frozenset({"OR-21", "AN-31"})
+"""Rules that providers do not always enforce, and whose violation is repaired once they have."""
+_FORWARDED_HEADERS = frozenset({"anthropic-version", "anthropic-beta", "openai-beta"})
+"""Headers of a client that are sent to an upstream of the same format: they affect how the body is read."""
+USAGE_ON_REQUEST = ("openai-chat", COMPLETIONS)
+"""Formats of clients whose streams report usage only on request."""
+_SHOWN: dict[str, Callable[[bytes], Any]] = {
+    "openai-chat": re.compile(rb'"content"\s*:\s*"[^"]|"tool_calls"\s*:\s*\[\s*\{').search,
+    "anthropic": re.compile(rb'"text"\s*:\s*"[^"]|"type"\s*:\s*"tool_use"').search,
+}
+"""What proves that a whole body shows something. Formats that are missing are read whole in any case."""
+
+
+class StrictRefusal(Exception):
+    """A strict key's request would have to be changed."""
+
+
+class PreparedRequest(UpstreamRequest, kw_only=True):
+    """A request prepared for one target, which may be sent several times."""
+
+    target: Target
+    same_format: bool = False
+    """Whether the target speaks the client's format."""
+    is_unchanged: bool = False
+    repairs: list[Action] = field(default_factory=list)
+    losses: list[Loss] = field(default_factory=list)
+    hides_usage: bool = False
+    """Whether the stream reports usage that the client did not request."""
+    tools: tuple[ToolDefinition, ...] = ()
+    """The tools whose calls are read from the text of the answer."""
+    keeps_answer: bool = False
+    """Whether the gateway keeps the answer itself, under an id of its own, although the upstream has the client's format."""
+    passes_answer: bool = False
+    """Whether the client gets the bytes of the answer."""
+
+    @property
+    def answer_wire(self) -> Format:
+        """The format of the answer."""
+        return self.answer_format or self.provider.wire
+
+
+class Preparer:
+    """Prepares one request for its targets, one after the other.
+
+    `keeps_answer`: the gateway keeps the answer in any case. `preferred` names the provider and the key that have what the
+    request continues.
+    """
+
+    expanded: ModelRequest | None = None
+    """The request with the earlier messages it names, where the gateway has them."""
+    streams = False
+    keeps_answer = False
+    preferred = ("", "")
+    _outline: ModelRequest | None = None
+    _parsed: ModelRequest | None = None
+    _last: PreparedRequest | None = None
+    _is_rewritten = False
+    _shown_facts: tuple[CapabilityOverride, ...] = ()
+    _changed_lines: Sequence[Loss] = ()
+
+    def __init__(self, metered: MeteredRequest) -> None:
+        self.services = metered.services  # not the request itself, which has this object
+        self.loaded = metered.loaded
+        self.endpoint = metered.endpoint
+        self.key = metered.key
+        self.connection = metered.connection
+        self.body = b""
+        self._request_id = metered.request.request_id
+        self._headers = metered.request.headers
+
+    def scan(self, body: bytes) -> ModelRequest:
+        """The outline of the request, or all of it if that is not enough. Raises `WireError`."""
+        format_name = self.endpoint.format
+        self.body = body
+        if (
+            self.loaded.volatile_lines and not self.key.strict
+        ):  # a strict key's request is sent as it came, or not at all
+            self.body, self._changed_lines = normalise_lines(body, format_name, self.loaded.volatile_lines)
+        if format_name in self.loaded.formats:
+            self._outline = formats[format_name].scan_request(self.body)
+        seen = self._outline or self.parsed_request
+        self.streams = bool(seen.stream)
+        return seen
+
+    @property
+    def parsed_request(self) -> ModelRequest:
+        """The request in neutral form, parsed on first use. Raises `WireError`."""
+        if self._parsed is None:
+            request = client_formats[self.endpoint.format].read_request(self.body)
+            if self.endpoint.format == "gemini":
+                request = structs.replace(request, model=self.endpoint.resource, stream=self.endpoint.stream)
+            self._parsed = request
+        return self._parsed
+
+    def drop(self, *, keeps_body: bool = False) -> None:
+        """What was parsed need not be kept; without `keeps_body` nothing is prepared again."""
+        self._outline = self._parsed = self._last = None
+        if not keeps_body:
+            self.body = b""
+
+    async def prepare(self, target: Target) -> PreparedRequest:
+        """The request for a target. Raises `UpstreamFailed` if that target cannot take it."""
+        provider, last = self.loaded.providers[target.provider], self._last
+        if last is not None and self._takes_same(last, target, provider):
+            return self._bound(structs.replace(last, provider=provider, target=target, body=[*last.body]))
+        prepared = None if self._is_rewritten else self._try_pass_through(target, provider)
+        if prepared is None:
+            prepared = await self._rewrite(target, provider)
+        if self._changed_lines:
+            prepared.losses = [*self._changed_lines, *prepared.losses]
+        if self.loaded.embedded_calls:
+            prepared.tools = self._tools_in_text(target)
+        if self.endpoint.format in STATE_FIELDS:
+            prepared.keeps_answer = self.keeps_answer or self._is_continued
+        if prepared.tools or prepared.keeps_answer:
+            prepared.passes_answer = False
+        self._last = prepared
+        return self._bound(prepared)
+
+    async def prepare_prefix(self, target: Target, text: str) -> PreparedRequest | None:
+        """The request with the beginning of its answer, for a target that continues it; None if the model cannot."""
+        if not self.loaded.providers[target.provider].continues_prefix(target.model):
+            return None
+        request, was_rewritten = self.parsed_request, self._is_rewritten
+        messages = (*request.messages, Message("assistant", (Text(text),)))
+        self._parsed, self._is_rewritten, self._last = structs.replace(request, messages=messages), True, None
+        try:
+            return await self.prepare(target)
+        finally:
+            self._parsed, self._is_rewritten, self._last = request, was_rewritten, None
+
+    async def prepare_again(self, refused: PreparedRequest, error: ProviderError) -> PreparedRequest | None:
+        """The same request for the same target, without what the target refused; None if nothing can be changed."""
+        if refused.hides_usage and _refuses_stream_options(error):
+            self.loaded.without_stream_usage.add(refused.provider.name)
+        elif self._learns_from(error) or self._should_rewrite(refused, error):
+            self._is_rewritten = True
+        else:
+            return None
+        self._last = None
+        return await self.prepare(refused.target)
+
+    def cache_check(self, prepared: PreparedRequest, watch: CacheWatch) -> CacheCheck:
+        """The examination of a prepared request by the cache doctor."""
+        return watch.check(
+            prepared.body,
+            prepared.provider.format,
+            prepared.target.model,
+            provider=prepared.target.provider,
+            client=self.key.name,
+            prices=self.loaded.prices,
+        )
+
+    @property
+    def requests_usage(self) -> bool:
+        """Whether a Chat Completions request asks for the usage of its stream."""
+        return (self._stream_options or {}).get(INCLUDE_USAGE) is True
+
+    @property
+    def _is_continued(self) -> bool:
+        """Whether the request names what is stored here; the upstream does not know the ids."""
+        return self.expanded is not None and self.expanded is not self.parsed_request
+
+    # What every prepared request gets.
+
+    def _takes_same(self, last: PreparedRequest, target: Target, provider: Provider) -> bool:
+        """Whether a target takes the body that was prepared for the one before."""
+        before, name = last.provider, target.provider
+        return (
+            last.model == target.model
+            and before.takes_same_bodies(provider)
+            and (name in self.loaded.without_stream_usage) == (before.name in self.loaded.without_stream_usage)
+            and self.loaded.embedded_calls.get(name) == self.loaded.embedded_calls.get(before.name)
+            and self._prompt_caching(provider) == self._prompt_caching(before)
+        )
+
+    def _bound(self, prepared: PreparedRequest) -> PreparedRequest:
+        """The request with the URL and the headers of its target, and with how its answer is read."""
+        provider, model, streams = prepared.provider, prepared.model, self.streams
+        prepared.streams, prepared.holds = streams, provider.holds_streams
+        if prepared.answer_format is None:
+            prepared.url = provider.url_for(model, streams or prepared.assembles)
+        else:
+            prepared.url = provider.completions_url(model)
+        if not streams and not prepared.assembles:
+            prepared.read = _reader(prepared.answer_wire, prepared.passes_answer)
+        if provider.format == self.endpoint.format and not _FORWARDED_HEADERS.isdisjoint(self._headers):
+            prepared.headers = {name: self._headers[name] for name in _FORWARDED_HEADERS & self._headers.keys()}
+        if provider.name == self.preferred[0]:
+            prepared.preferred_key = self.preferred[1]
+        return prepared
+
+    def _tools_in_text(self, target: Target) -> tuple[ToolDefinition, ...]:
+        """The tools whose calls are read from the text of this target's answer."""
+        patterns = self.loaded.embedded_calls.get(target.provider, ())
+        if not any(fnmatchcase(target.model, pattern) for pattern in patterns):
+            return ()
+        request = self.parsed_request
+        if request.tool_choice is not None and request.tool_choice.mode == "none":
+            return ()
+        return tuple(tool for tool in request.tools if isinstance(tool, ToolDefinition))
+
+    # A body that needs no encoding.
+
+    def _try_pass_through(self, target: Target, provider: Provider) -> PreparedRequest | None:
+        """The body as it came, if its outline shows that nothing has to be changed."""
+        outline = self._outline
+        if outline is None or target.model != outline.model or provider.format != self.endpoint.format:
+            return None
+        if not provider.accepts_unchanged_bodies:
+            return None
+        if self.loaded.config.gateway.repair and not is_legal(outline.messages, provider.wire.module.sequence_rule):
+            return None
+        return self._pass_through(target, provider, self.body)
+
+    def _pass_through(self, target: Target, provider: Provider, body: bytes) -> PreparedRequest:
+        """A body that needs no encoding. Where usage is recorded or limited, it is requested even if the client did not."""
+        key, streams = self.key, self.streams
+        if key.is_checked:
+            body = msgspec.json.encode(top_level_fields(body))  # each key once: what was checked is what is sent
+        assembles = provider.streams_only and not streams
+        if assembles and provider.format != "gemini":  # its URL says it
+            body = with_stream_requested(body)
+        hides_usage = False
+        if streams or assembles:
+            is_metered = self.services.ledger is not None or key.is_metered
+            hides_usage = (is_metered or assembles) and self._lacks_usage(provider)
+            body = with_usage_requested(body, self._stream_options) if hides_usage else body
+        return PreparedRequest(
+            provider,
+            target.model,
+            "",
+            [body],
+            target=target,
+            same_format=True,
+            is_unchanged=True,
+            passes_answer=not assembles,
+            hides_usage=hides_usage,
+            assembles=assembles,
+        )
+
+    def _lacks_usage(self, provider: Provider) -> bool:
+        """Whether the usage of a stream is needed, is available, and was not requested by the client."""
+        is_chat_stream = self.endpoint.format in USAGE_ON_REQUEST and provider.format == "openai-chat"
+        if not is_chat_stream or not provider.reports_stream_usage or provider.name in self.loaded.without_stream_usage:
+            return False
+        return not self.requests_usage
+
+    @cached_property
+    def _stream_options(self) -> dict[str, Any] | None:
+        """The `stream_options` of a Chat Completions request; None if it has none."""
+        if self._outline is None:
+            return stream_options(self.body)
+        given = (self._outline.native or {}).get("openai-chat", {})
+        return as_options(given["stream_options"]) if "stream_options" in given else None
+
+    def _original_body(self, request: ModelRequest, target: Target) -> bytes:
+        """The client's own bytes, with the target's name for the model."""
+        is_named_in_body = self.endpoint.format != "gemini" and target.model != request.model
+        return replace_model(self.body, target.model) if is_named_in_body else self.body
+
+    # A body that is repaired, or written in another format.
+
+    async def _rewrite(self, target: Target, provider: Provider) -> PreparedRequest:
+        parsed_request, client_format = self.parsed_request, self.endpoint.format
+        settings = self.loaded.config.gateway
+        if client_format == COMPLETIONS and provider.has_completions(target.model):
+            sent = self._pass_through(target, provider, self._original_body(parsed_request, target))
+            sent.answer_format = client_formats[COMPLETIONS]
+            return sent
+        same_format = provider.format == client_format
+        self._check_required(parsed_request)
+        request = await self._with_state(parsed_request, provider)
+        if not same_format:
+            check_server_state(request, client_format, target)
+        losses: list[Loss] = []
+        if settings.fetch_media:
+            request, losses = await self.services.media.inline_media(request, needs_inline_media(provider))
+        repairs: list[Action] = []
+        repaired = request
+        if settings.repair:
+            repaired, repairs = repair(request, provider.format, request_id=self._request_id, is_logged=False)
+        options = self._wire_options(provider)
+        may_pass = same_format and provider.accepts_unchanged_bodies and not self._is_rewritten
+        if may_pass and repaired is parsed_request:
+            body = self._original_body(parsed_request, target)
+            # made for one model and sent to another, which may refuse it
+            if target.model == parsed_request.model or not self._breaks_rules(provider, body, target.model):
+                return self._pass_through(target, provider, body)
+        if not may_pass and settings.repair:
+            repaired, declared = declare_called_tools(repaired, provider.format)
+            repaired, added = add_system_message(repaired, provider.format, options.get("dialect"))
+            repairs = [*repairs, *declared, *added]
+        assembles = provider.streams_only and not self.streams
+        named = structs.replace(repaired, model=target.model, stream=True if assembles else repaired.stream)
+        if not same_format and provider.wire.module.marked_messages:
+            # a client of another API expects its prompts to be cached unasked; one of this API sets breakpoints itself
+            named = structs.replace(named, cache_prompt=self._prompt_caching(provider))
+        if not same_format and options.get("dialect") == "compatible":
+            options = {**options, "dialect": UNKNOWN_HOST}
+        data, lost = provider.wire.encode_request(named, **options)
+        restores_calls = same_format and must_restore_calls(parsed_request, provider.format)
+        return PreparedRequest(
+            provider,
+            target.model,
+            "",
+            [data],
+            target=target,
+            same_format=same_format,
+            repairs=repairs,
+            losses=losses + lost,
+            hides_usage=same_format and (self.streams or assembles) and self._lacks_usage(provider),
+            passes_answer=same_format and not restores_calls and not assembles,
+            assembles=assembles,
+        )
+
+    def _prompt_caching(self, provider: Provider) -> PromptCaching:
+        return self.loaded.prompt_caching(self.parsed_request.model, provider.name)
+
+    def _check_required(self, request: ModelRequest) -> None:
+        """Raises `UpstreamFailed` if the client's own API requires a field that is missing: no repair can know its value."""
+        wire = client_formats[self.endpoint.format]
+        required = wire.module.required
+        is_complete = request.messages and (request.max_output_tokens is not None or "max_tokens" not in required)
+        if is_complete or required <= top_level_fields(self.body).keys():
+            return
+        for violation in wire.check_request(self.body):
+            if violation.path in required:
+                is_named = violation.path in violation.message
+                message = violation.message if is_named else f"{violation.path}: {violation.message}"
+                raise UpstreamFailed(ProviderError(message, "invalid_request", 400, param=violation.path))
+
+    async def _with_state(self, request: ModelRequest, provider: Provider) -> ModelRequest:
+        """The request with the earlier messages that it names and the gateway has stored.
+
+        Raises `UpstreamFailed` if they are not stored here, and not at the upstream either because it has another format.
+        """
+        if self.endpoint.format not in STATE_FIELDS:
+            return request
+        try:
+            self.expanded = await STATE.run(expand_state, self, request)
+        except UnknownResponse as unknown:
+            if provider.format == self.endpoint.format and self.connection is None:
+                return request  # the response may be stored at the upstream
+            if unknown.param == "conversation":
+                return request  # refused with advice, as everything that only the upstream can have
+            error = structs.replace(to_provider_error(unknown), status=400)
+        else:
+            return self.expanded
+        raise UpstreamFailed(error)
+
+    # What a refusal shows.
+
+    def _learns_from(self, error: ProviderError) -> bool:
+        """Whether a refusal shows something new about the model; it is then written for a model like that."""
+        shown = facts_in_refusal(error.message) if error.kind == "invalid_request" else None
+        if shown is None or shown in self._shown_facts or self.key.strict:
+            return False
+        self._shown_facts += (shown,)
+        return True
+
+    def _wire_options(self, provider: Provider) -> Mapping[str, Any]:
+        """How bodies are written for a provider, with what its refusals have shown."""
+        if not self._shown_facts:
+            return provider.wire_options
+        known: CapabilityTable | None = provider.wire_options.get("capabilities")
+        overrides = () if known is None else known.overrides
+        return {**provider.wire_options, "capabilities": CapabilityTable((*overrides, *self._shown_facts))}
+
+    def _should_rewrite(self, refused: PreparedRequest, error: ProviderError) -> bool:
+        """Whether a body that was passed through was refused for something that a repair fixes."""
+        if not refused.is_unchanged or error.kind != "invalid_request":
+            return False
+        return self._breaks_rules(refused.provider, refused.body[0], refused.target.model, is_refused=True)
+
+    def _breaks_rules(self, provider: Provider, body: bytes, model: str, *, is_refused: bool = False) -> bool:
+        """Whether a body violates rules of its API, and may be repaired."""
+        if not self.loaded.config.gateway.repair or self.key.strict:
+            return False
+        if server_state(self.parsed_request, self.endpoint.format) is not None:
+            return False  # what seems to be missing is at the server
+        known: dict[str, Any] = {"capabilities": provider.wire_options.get("capabilities")}
+        if provider.format == "gemini":  # elsewhere the body names it
+            known["model"] = model
+        found = provider.wire.check_request(body, advisories=is_refused, **known)
+        return any(not rule.advisory or rule.rule in _REPAIRED_ADVISORIES for rule in found)
+
+
+def needs_inline_media(provider: Provider) -> Callable[[Part], bool]:
+    """Which media the provider accepts only inline."""
+    if provider.format in ("gemini", "gemini-interactions"):
+        return lambda part: isinstance(part, Image | Audio | Document)
+    if provider.format == "openai-chat":
+        return lambda part: isinstance(part, Audio | Document)
+    return lambda part: isinstance(part, Audio)
+
+
+def _refuses_stream_options(error: ProviderError) -> bool:
+    """Whether a host cannot report the usage of a stream."""
+    text = f"{error.param} {error.message}"
+    return error.kind == "invalid_request" and ("stream_options" in text or "include_usage" in text)
+
+
+@cache
+def _reader(wire: Format, is_passed_on: bool) -> Callable[[bytes], Any]:
+    """How a whole answer is read: its usage where it is passed on, all of it where it is translated."""
+    return partial(read_passed_on if is_passed_on else read_translated, wire)
+
+
+def read_passed_on(wire: Format, body: bytes) -> TokenUsage | None:
+    """The usage of an answer that is passed on. Raises `WireError`, and `UpstreamFailed` if the answer is empty."""
+    shown = _SHOWN.get(wire.name)
+    if shown is not None and shown(body):
+        return wire.scan_usage(body)
+    return read_translated(wire, body).usage
+
+
+def read_translated(wire: Format, body: bytes) -> ModelOutput:
+    """An answer. Raises `WireError`, and `UpstreamFailed` if it is empty: another attempt may bring one."""
+    output = wire.read_response(body)
+    for answer in (output, *output.others):
+        if is_visible(Finished(answer.stop_reason)) or any(is_visible(PartStarted(0, part)) for part in answer.parts):
+            return output
+    raise UpstreamFailed(EMPTY_RESPONSE)

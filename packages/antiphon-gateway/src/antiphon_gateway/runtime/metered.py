@@ -1,0 +1,288 @@
+"""`MeteredRequest`: the one skeleton of a request, whatever its route.
+
+`admit` makes it from the head; the server runs it when the body is there (`run`) and tells it the end (`end`). Between the two
+are the limits of the client, the answer, every error in the client's format, and the record: exactly one, charged and passed on
+before the client has the end of its response. A subclass answers, and says what a request of its kind may cost. Limits that
+cannot be charged with what a request uses refuse it before anything is sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, ClassVar, TypeAlias
+
+from antiphon.errors import AntiphonError, InvalidModelName, RoutingError, StoreError, UnknownResponse, WireError
+from antiphon.http.messages import ClientRequest, Response, header_text
+from antiphon.http.server.application import BodyKind
+from antiphon.providers.engine.provider_call import Prepare, ProviderCall
+from antiphon.providers.engine.reply import UpstreamFailed
+from antiphon.providers.routes import Target
+from antiphon.wire.output import ProviderError
+from antiphon_gateway.access.admission import MAX_KEYLESS_BYTES, MAX_SETTINGS_BYTES
+from antiphon_gateway.access.client_keys import ClientKey
+from antiphon_gateway.errors import error_response, internal_error, provider_error_response, store_failure
+from antiphon_gateway.observe.record import Charge, Record
+from antiphon_gateway.routes import Endpoint
+from antiphon_gateway.runtime.loaded import LoadedConfig
+from antiphon_gateway.runtime.model_names import unknown_model_error, visible_models
+from antiphon_gateway.runtime.services import Services
+from antiphon_gateway.state.connection import ConnectionAnswers
+from antiphon_gateway.state.size_limit import StateLimitReached
+from antiphon_gateway.state.store import to_provider_error
+
+logger = logging.getLogger("antiphon.gateway")
+
+_MAX_HEADER_CHARS = 900
+_CONTENT_ACTIONS = frozenset(
+    {"generate", "count", "embed", "compact", "create_conversation", "update_conversation", "add_conversation_items"}
+)
+"""What takes a body of up to `gateway.max_body_bytes`."""
+_PROBES = frozenset({"health", "ready", "metrics", "status", "status_page", "status_login_needed"})
+"""What monitors ask all the time: recorded only if it is refused."""
+
+
+class MeteredRequest(ABC):
+    """One request: its client's `key`, its `endpoint`, the services, and its `record`. `loaded` stays the same to the end."""
+
+    operation: ClassVar[str] = ""
+    """Its name in the log and the ledger; by default that of its endpoint."""
+    calls_providers: ClassVar[bool] = False
+    """Whether it uses tokens or money, so that it is refused once a budget is used up."""
+    charges: ClassVar[Charge] = "free"
+    is_logged = True
+    is_counted = False
+    """Whether the limits of the client have counted it already."""
+
+    def __init__(
+        self, services: Services, loaded: LoadedConfig, request: ClientRequest, endpoint: Endpoint, key: ClientKey
+    ) -> None:
+        self.services = services
+        self.loaded = loaded
+        self.request = request
+        self.endpoint = endpoint
+        self.key = key
+        self.record = Record(
+            request_id=request.request_id,
+            client_format=endpoint.format,
+            key=key.name,
+            operation=self.operation or endpoint.kind or endpoint.action,
+            charges=self.charges,
+            is_timed=self.calls_providers,
+        )
+        self._is_over_limit = self._is_handed_over = False
+
+    # What the server asks.
+
+    @property
+    def owner(self) -> str | None:
+        """The client whose bytes are counted; None: it has shown no key, although there are keys."""
+        return self.key.name or ("" if self.loaded.keys.allows_anonymous else None)
+
+    @property
+    def max_body(self) -> int:
+        """The most bytes that the body may have."""
+        action = self.endpoint.action
+        if action in _CONTENT_ACTIONS and (self.key.name or self.owner is not None):
+            return self.loaded.limits.max_body_bytes
+        return MAX_KEYLESS_BYTES if self.owner is None else MAX_SETTINGS_BYTES
+
+    @property
+    def takes(self) -> BodyKind:
+        """What kind of body it takes."""
+        return "json"
+
+    async def run(self) -> Response:
+        """The response for the client; recorded, unless its body follows."""
+        try:
+            response = None
+            if self.key.is_limited and not self.is_counted:
+                response = await self._limit()
+            if response is None:
+                response = await self.answer()
+        except Exception as error:
+            response = self._failed(error)
+        except BaseException as cancelled:
+            self._finish(self.record.status_after(cancelled, self.request.deadline))
+            raise
+        if self.record.provider:
+            self._add_report(response)
+        if isinstance(response.body, bytes):
+            self.end(response.status, response.error)
+        return response
+
+    @abstractmethod
+    async def answer(self) -> Response:
+        """The response. What it raises becomes an error in the client's format."""
+
+    def end(self, status: int = 0, error: Any = None) -> None:
+        """The request is over: with that status, or because its client left or time ran out. Only the first call counts."""
+        record = self.record
+        if record.ended_at or self._is_handed_over:
+            return
+        if not status:
+            status = record.status_after(asyncio.CancelledError(), self.request.deadline)
+        record.error = record.error or error
+        self._finish(status)
+
+    def hand_over(self) -> None:
+        """Another request continues for this one, and is recorded in its place."""
+        self._is_handed_over = True
+
+    def _finish(self, status: int) -> None:
+        """Write the record, once."""
+        record, key = self.record, self.key
+        if record.ended_at or self._is_handed_over:
+            return
+        record.end(status)
+        if status < 400 and self.endpoint.action in _PROBES:
+            return
+        if self.calls_providers and record.span is None and self.services.spans.is_on:
+            self.services.spans.start(record, self.request.headers)
+        if self._is_over_limit:
+            self.services.recorder.refuse(record, self.request.peer, is_logged=True)
+        elif 400 <= status < 500 and not key.name and not self.loaded.keys.allows_anonymous:
+            self.services.recorder.refuse(record, self.request.peer)
+        else:
+            self.services.recorder.add(record, key, self.loaded.prices)
+
+    # What subclasses use.
+
+    @property
+    def connection(self) -> ConnectionAnswers | None:
+        """The answers of the client's WebSocket connection, if it has one."""
+        session = self.request.session
+        return session if isinstance(session, ConnectionAnswers) else None
+
+    @property
+    def unchargeable(self) -> Sequence[str]:
+        """The limits of the client that cannot be charged with what this request uses."""
+        return ()
+
+    def call(self, targets: Sequence[Target], prepare: Prepare, **options: Any) -> ProviderCall:
+        """A call of the targets, in order, until one answers. Attempts and waiting are in the record."""
+        self.services.spans.start(self.record, self.request.headers)
+        return ProviderCall(targets, prepare, self.record, **options)
+
+    def targets(self, model: str) -> list[Target]:
+        """The targets of a model, in order. Raises `InvalidModelName`, and `RoutingError` if it is not there for this client."""
+        self.record.requested_model = model
+        found = self.loaded.resolve(model)
+        if not self.key.may_use(model):
+            raise RoutingError(f"this key may not use model {model!r}")
+        return found
+
+    def refuse(self, error: ProviderError, status: int | None = None) -> Response:
+        """An error of the gateway's own, which is the answer."""
+        self.record.error = error
+        return error_response(self.endpoint.format, error, status=status)
+
+    # Limits and errors.
+
+    async def _limit(self) -> Response | None:
+        """The refusal of a request whose client is over a limit, or has one that cannot be charged; None if it may go on."""
+        reached = await self.services.accounts.limit_reached(self.key, costs=self.calls_providers)
+        if reached is not None:
+            self._is_over_limit = True
+            return reached.response(self.endpoint.format)
+        unchargeable = self.unchargeable
+        if not unchargeable:
+            return None
+        message = (
+            f"this key has {unchargeable[0]}, and what {self.record.operation} requests use of it is not known; "
+            "use a key without limits of tokens and money"
+        )
+        return self.refuse(ProviderError(message, "permission", code="price_unknown"))
+
+    def _failed(self, error: Exception) -> Response:
+        """An error that ended the request, in the client's format."""
+        format_name, record = self.endpoint.format, self.record
+        known = self._known_error(error)
+        if known is not None:
+            return known
+        if not isinstance(error, AntiphonError):
+            record.status_after(error, self.request.deadline)  # its line has the traceback
+        else:
+            logger.error("internal error while handling a request", exc_info=error)
+            record.error = ProviderError(f"internal error: {type(error).__name__}", "server")
+        return internal_error(format_name, self.request.request_id)
+
+    def _known_error(self, error: Exception) -> Response | None:
+        """An error that is the client's mistake, a provider's, or a store's; None if it is a defect of ours."""
+        format_name = self.endpoint.format
+        if isinstance(error, UpstreamFailed):
+            self.record.error = error.error
+            return provider_error_response(format_name, error.error, self.record.provider)
+        if isinstance(error, WireError):
+            return self.refuse(ProviderError(str(error), "invalid_request"))
+        if isinstance(error, InvalidModelName):
+            return self.refuse(ProviderError(str(error), "invalid_request", param="model"))
+        if isinstance(error, RoutingError):
+            models = visible_models(self.loaded.routes, self.key.may_use)
+            return self.refuse(unknown_model_error(self.record.requested_model, models))
+        if isinstance(error, UnknownResponse):
+            return self.refuse(to_provider_error(error), error.status)
+        if isinstance(error, StateLimitReached):
+            return self.refuse(ProviderError(str(error), "too_large"))
+        if isinstance(error, StoreError):
+            return self.refuse(store_failure(error))
+        return None
+
+    def _add_report(self, response: Response) -> None:
+        """Say in headers who answered and what was changed."""
+        record, headers = self.record, response.headers
+        target = f"{record.provider}/{record.model}" if record.model else record.provider
+        headers["x-antiphon-target"] = target if target.isascii() and target.isprintable() else header_text(target)
+        if len(record.attempts) > 1:
+            headers["x-antiphon-attempts"] = str(len(record.attempts))
+        if record.repairs:
+            headers["x-antiphon-repairs"] = header_list([action.kind for action in record.repairs])
+        if record.losses:
+            headers["x-antiphon-losses"] = header_list([f"{loss.path} {loss.what}" for loss in record.losses])
+        if record.fallbacks:
+            headers["x-antiphon-fallback"] = header_list([each.summary for each in record.fallbacks])
+        if record.cache is not None and response.status < 400:
+            headers["x-antiphon-cache"] = header_text(record.cache.header)[:_MAX_HEADER_CHARS]
+
+
+Handler: TypeAlias = Callable[[MeteredRequest], Awaitable[Response]]
+"""Answers a request to a small endpoint."""
+
+
+class SmallRequest(MeteredRequest):
+    """A request that the gateway answers itself, by a function."""
+
+    def __init__(
+        self,
+        services: Services,
+        loaded: LoadedConfig,
+        request: ClientRequest,
+        endpoint: Endpoint,
+        key: ClientKey,
+        handler: Handler,
+    ) -> None:
+        super().__init__(services, loaded, request, endpoint, key)
+        self._handler = handler
+
+    async def answer(self) -> Response:
+        """What the function answers."""
+        return await self._handler(self)
+
+
+class SocketRequest(MeteredRequest):
+    """The request that opens a WebSocket. What it carries are requests of their own."""
+
+    takes: BodyKind = "socket"
+
+    async def answer(self) -> Response:
+        """The response to a request that opens none."""
+        error = ProviderError("connect with a WebSocket, or send POST", "invalid_request", code="upgrade_required")
+        headers = {"upgrade": "websocket", "connection": "Upgrade"}
+        return error_response(self.endpoint.format, error, status=426, headers=headers)
+
+
+def header_list(text: list[str]) -> str:
+    """How many and which, as a header value."""
+    return header_text(f"{len(text)}; {', '.join(dict.fromkeys(text))}")[:_MAX_HEADER_CHARS]

@@ -1,0 +1,275 @@
+"""`PausedBody`: a body on its way, in bounded memory: the only queue of bytes with a waiter, for both ends of HTTP.
+
+A connection feeds it. One reader takes it: by `async for`, as a whole (`read`), or a receiver of callbacks (`deliver_to`), which
+gets each piece in the turn of the event loop that read it, without waking a task. With too many bytes unread the connection stops
+reading. `read_bounded` is the only loop that reads a whole body, and `pushed` lets a body that can only be iterated over be
+delivered like any other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from typing import Protocol, cast
+
+from antiphon.errors import TransportError
+
+PAUSE_BYTES = 256 * 1024
+"""With more unread bytes than this, reading from the socket is paused."""
+_WHOLE_BYTES = 256 * 1024 * 1024
+"""A body that is awaited as a whole is handed over when it is longer than this: its reader refuses it."""
+
+logger = logging.getLogger("antiphon.http")
+
+
+class BodyReceiver(Protocol):
+    """Gets a body as it arrives, and either `on_complete` or `on_failure`."""
+
+    def on_body(self, data: bytes) -> None: ...
+    def on_complete(self) -> None:
+        """The last byte was delivered."""
+
+    def on_failure(self, error: TransportError) -> None:
+        """The body ended too early."""
+
+
+class Flow(Protocol):
+    """Where a body comes from."""
+
+    def pause(self) -> None: ...
+    def resume(self) -> None: ...
+    def abort(self) -> None:
+        """The rest is not wanted."""
+
+
+class BodyTooLong(TransportError):
+    """A body that is longer than its reader takes."""
+
+
+class PausedBody:
+    """A body as far as it has arrived. `length` is the declared one; None if it is not known."""
+
+    _flow: Flow | None = None
+    _receiver: BodyReceiver | None = None
+    _failure: TransportError | None = None
+    _waiter: asyncio.Future[None] | None = None
+    _is_paused = _is_whole = False
+    is_over = False
+    """Whether nothing more will arrive."""
+
+    def __init__(self, length: int | None = None) -> None:
+        self.length = length
+        self._unread: bytes | bytearray = b""  # not a list of pieces: a peer may send them byte by byte
+
+    def attach(self, flow: Flow) -> None:
+        """Where it comes from."""
+        self._flow = flow
+
+    # What the connection calls: it is a `BodyReceiver`.
+
+    def on_body(self, data: bytes) -> None:
+        """More of the body has arrived."""
+        if self._receiver is not None:
+            self._receiver.on_body(data)
+            return
+        if self.is_over:
+            return
+        if not self._unread:
+            self._unread = data
+        else:
+            if isinstance(self._unread, bytes):
+                self._unread = bytearray(self._unread)
+            self._unread += data
+        if self._is_whole:
+            if len(self._unread) <= _WHOLE_BYTES:
+                return
+            self._is_whole = False
+        if len(self._unread) > PAUSE_BYTES and not self._is_paused and self._flow is not None:
+            self._is_paused = True
+            self._flow.pause()
+        if self._waiter is not None:
+            self._wake()
+
+    def on_complete(self) -> None:
+        """The last byte has arrived."""
+        self.is_over = True
+        if self._receiver is not None:
+            self._receiver.on_complete()
+        elif self._waiter is not None:
+            self._wake()
+
+    def on_failure(self, error: TransportError) -> None:
+        """The rest will never arrive."""
+        if self.is_over:
+            return
+        self.is_over, self._failure = True, error
+        if self._receiver is not None:
+            self._receiver.on_failure(error)
+        elif self._waiter is not None:
+            self._wake()
+
+    # What its reader calls.
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self
+
+    async def __anext__(self) -> bytes:
+        while not self._unread:
+            if self._failure is not None:
+                raise copy_failure(self._failure)
+            if self.is_over:
+                raise StopAsyncIteration
+            await self.wait()
+        return self._take()
+
+    async def read(self, max_bytes: int) -> bytes:
+        """All of it. Raises `BodyTooLong`, or `TransportError` if it ends too early."""
+        while not self.is_over and len(self._unread) <= max_bytes:
+            if self._is_paused:
+                self._resume_flow()
+            await self.wait()
+        if len(self._unread) > max_bytes:
+            self.abort()
+            raise BodyTooLong("the response is too long", "connection_lost")
+        if self._failure is not None:
+            raise copy_failure(self._failure)
+        return self._take()
+
+    def deliver_to(self, receiver: BodyReceiver) -> None:
+        """Deliver it to a receiver, from the first unread byte on. It must not be read as well."""
+        self._receiver = receiver
+        if self._unread:
+            receiver.on_body(self._take())
+        if self._failure is not None:
+            receiver.on_failure(self._failure)
+        elif self.is_over:
+            receiver.on_complete()
+
+    def pause(self) -> None:
+        """Stop reading from the socket."""
+        if not self.is_over and self._flow is not None:
+            self._flow.pause()
+
+    def resume(self) -> None:
+        """Read from the socket again."""
+        if not self.is_over and self._flow is not None:
+            self._flow.resume()
+
+    def abort(self) -> None:
+        """It is not read any more: what has not arrived is not wanted, and nothing more is delivered."""
+        self._unread, self._receiver = b"", None
+        if not self.is_over:
+            self.is_over = True
+            if self._flow is not None:
+                self._flow.abort()
+        if self._waiter is not None:
+            self._wake()
+
+    def _take(self) -> bytes:
+        data, self._unread = bytes(self._unread), b""
+        if self._is_paused:
+            self._resume_flow()
+        return data
+
+    def _resume_flow(self) -> None:
+        self._is_paused = False
+        self.resume()
+
+    def wait(self) -> asyncio.Future[None]:
+        """Done when more has arrived, or nothing more will. Cancelling it loses nothing."""
+        waiter = self._waiter = asyncio.get_running_loop().create_future()
+        return waiter
+
+    def _wake(self) -> None:
+        waiter, self._waiter = self._waiter, None
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+
+
+class HttpBody(Protocol):
+    """A response whose body is iterable, whatever transport it came by."""
+
+    @property
+    def body(self) -> AsyncIterator[bytes]: ...
+    async def aclose(self) -> None: ...
+
+
+async def read_bounded(response: HttpBody, max_bytes: int) -> bytes:
+    """The whole body. Raises `BodyTooLong`, or `TransportError` if it ends too early."""
+    body = response.body
+    if isinstance(body, PausedBody):
+        return await body.read(max_bytes)
+    whole = bytearray()
+    async for piece in body:
+        whole += piece
+        if len(whole) > max_bytes:
+            raise BodyTooLong("the response is too long", "connection_lost")
+    return bytes(whole)
+
+
+class PushedBody(Protocol):
+    """The rest of a body, to be delivered by callbacks. After `abort` nothing more is delivered."""
+
+    def deliver_to(self, receiver: BodyReceiver) -> None: ...
+    def pause(self) -> None: ...
+    def resume(self) -> None: ...
+    def abort(self) -> None: ...
+
+
+def pushed(response: HttpBody, pieces: AsyncIterator[bytes]) -> PushedBody:
+    """The body that `pieces`, an iterator of `response`, has not delivered yet."""
+    return cast("PushedBody", response) if hasattr(response, "deliver_to") else _IteratedBody(response, pieces)
+
+
+class _IteratedBody:
+    """A body of another transport (a caller's own, a model in this process): a task iterates over it."""
+
+    def __init__(self, response: HttpBody, pieces: AsyncIterator[bytes]) -> None:
+        self._response = response
+        self._pieces = pieces
+        self._may_run = asyncio.Event()
+        self._may_run.set()
+        self._task: asyncio.Task[None] | None = None
+        self._closing: asyncio.Future[None] | None = None
+
+    def deliver_to(self, receiver: BodyReceiver) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._run(receiver))
+
+    def pause(self) -> None:
+        self._may_run.clear()
+
+    def resume(self) -> None:
+        self._may_run.set()
+
+    def abort(self) -> None:
+        task, self._task = self._task, None
+        if task is None:
+            self._closing = asyncio.ensure_future(self._response.aclose())  # kept: nothing else refers to it
+        elif task is not asyncio.current_task():
+            task.cancel()
+
+    async def _run(self, receiver: BodyReceiver) -> None:
+        failure: TransportError | None = None
+        try:
+            async for piece in self._pieces:
+                receiver.on_body(piece)
+                if self._task is None:
+                    return  # aborted by the receiver
+                await self._may_run.wait()
+        except TransportError as error:
+            failure = copy_failure(error)
+        except Exception:
+            logger.exception("internal error while receiving a response")
+            failure = TransportError("internal error while receiving the response", "internal_error")
+        finally:
+            await self._response.aclose()
+        if failure is not None:
+            receiver.on_failure(failure)
+        else:
+            receiver.on_complete()
+
+
+def copy_failure(error: TransportError) -> TransportError:
+    """The error without a traceback, which would keep the frames of the request alive."""
+    return TransportError(str(error), error.code)
