@@ -2,7 +2,7 @@
 
 A format is a package whose `__init__` declares `FORMAT_MODULE` and whose modules have the same names in every format:
 
-    request.py        read_request, write_request, needs_whole_request; for speed: decode_request (from bytes), scan_request
+    request.py        READER (of bytes and of values), write_request, needs_whole_request; for speed: scan_request
     rules             RULES (one entry per rule), check_request
     response.py       read_response, write_response; for speed: scan_usage
     errors.py         read_error, write_error
@@ -187,11 +187,10 @@ class Format:
     def read_request(self, body: dict[str, Any] | bytes) -> ModelRequest:
         """A request body in neutral terms. Raises `WireError` if it is not a request of this format."""
         reader = getattr(self._request, "READER", None)
-        if isinstance(body, _BYTES):
-            request = self._decode_request(body) if reader is None else reader.decode(body)
-            if request is not None:
-                return request
-        return (self._request.read_request if reader is None else reader.read)(self._decode(body))
+        if reader is None:  # an API that only clients speak
+            return self._request.read_request(self._decode(body))
+        request = reader.decode(body) if isinstance(body, _BYTES) else None
+        return reader.read(self._decode(body)) if request is None else request  # type: ignore[no-any-return]
 
     def scan_request(self, body: bytes) -> ModelRequest | None:
         """The request in a body that a proxy can forward unchanged; None if it must be prepared: it has more than text.
@@ -356,10 +355,6 @@ class Format:
     @cached_property
     def _response(self) -> _ResponseModule:
         return cast(_ResponseModule, self._load("response"))
-
-    @cached_property
-    def _decode_request(self) -> Callable[[bytes], ModelRequest | None]:
-        return getattr(self._request, "decode_request", _read_whole)
 
     @cached_property
     def _scan_request(self) -> Callable[[bytes], ModelRequest | None]:

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Struct
 
-from antiphon.parts import Text, ToolCallRequest, ToolCallResult
+from antiphon.parts import Text, TokenUsage, ToolCallRequest, ToolCallResult
 from antiphon.wire.request import Message, ModelRequest
 
 INVALID = (msgspec.DecodeError, RecursionError, UnicodeError)
@@ -216,3 +216,21 @@ def _has_only_text(messages: Iterable[Message]) -> bool:
             elif type(part) is not Text and type(part) is not ToolCallRequest:
                 return False
     return True
+
+
+class UsageScanner:
+    """Decodes only the usage of a response, under `usage`, and checks that there is a list under `content`."""
+
+    def __init__(self, content: str, usage: str, read: Callable[[Any], TokenUsage | None]) -> None:
+        fields: list[Any] = [(content, list[msgspec.Raw]), (usage, Any, UNSET)]
+        self._decode = msgspec.json.Decoder(msgspec.defstruct("ScannedResponse", fields, gc=False)).decode
+        self._usage = usage
+        self._read = read
+
+    def scan(self, data: bytes) -> TokenUsage | None:
+        """The usage; None if there is none, or if the response must be read whole."""
+        try:
+            raw = getattr(self._decode(data), self._usage)
+        except INVALID:
+            return None
+        return self._read(raw) if raw is not UNSET else None

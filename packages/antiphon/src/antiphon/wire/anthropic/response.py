@@ -20,11 +20,11 @@ from antiphon.wire.anthropic import FORMAT
 from antiphon.wire.anthropic.content import build_block, read_output_block, report_unsupported, write_input
 from antiphon.wire.anthropic.errors import read_error
 from antiphon.wire.anthropic.shapes import DIRECT_CALLER, unread_fields
-from antiphon.wire.codec.typed_reader import UsageScanner
 from antiphon.wire.loss import Loss, Losses, lose_candidates, own_extras
 from antiphon.wire.output import ModelOutput, StopReason, token_count
 from antiphon.wire.readable import transcribe
 from antiphon.wire.rules import json_type_name
+from antiphon.wire.shapes import UsageScanner
 from antiphon.wire.tool_calls import IdMapper
 
 

@@ -12,12 +12,11 @@ Normalised: names become camelCase, null and `thought: false` are absent, absent
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, TypeAlias
 
 import msgspec
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Struct
 
 from antiphon.parts import (
     Native,
@@ -34,11 +33,12 @@ from antiphon.parts import (
 from antiphon.wire.capabilities import Capabilities
 from antiphon.wire.capabilities.accepted_media import fit_medium
 from antiphon.wire.gemini import FORMAT
-from antiphon.wire.gemini.limits import DATA_FIELDS, PART_SPELLINGS
 from antiphon.wire.gemini.media import Media, read_file_data, read_inline_data, write_media
 from antiphon.wire.gemini.native import field_spellings, native_extras, split_fields
+from antiphon.wire.gemini.shapes import CallShape, PartShape, ResultShape, fit_part, value_of
 from antiphon.wire.loss import Loss, foreign_block, lose_native, own_extras
 from antiphon.wire.readable import readable_parts
+from antiphon.wire.shapes import Loose
 from antiphon.wire.tool_calls import (
     GENERATED_ID_PREFIX,
     OBJECT_START,
@@ -59,10 +59,7 @@ FAILED = ToolExecutionStatus.FAILED
 WrittenPart: TypeAlias = dict[str, Any]
 encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
-_CALL_FIELDS = field_spellings(("id", "name", "args"))
-_RESULT_FIELDS = field_spellings(("id", "name", "response", "parts"))
 _MEDIA_FIELDS = field_spellings(("inlineData", "fileData"))
-_DATA_FIELDS = frozenset(DATA_FIELDS)
 _WRAPPINGS = ("output", "result", "error")
 _WRAPPING_MARKS = {word: spelling_mark(word) for key in _WRAPPINGS for word in (key, f"{key}:json")}
 _EMPTY = spelling_mark("empty")
@@ -71,44 +68,53 @@ _NO_TEXT = spelling_mark("no-text")
 _EMPTY_RESPONSE: tuple[ToolExecutionStatus, str, NativeExtras | None] = (SUCCESS, "", _EMPTY)
 
 
-def read_part(part: Any, calls: CallIdTracker) -> Part:
-    """One part of a content. Never raises."""
-    if type(part) is not dict:
-        return Native(FORMAT, part)
-    if len(part) == 1 and type(part.get("text")) is str:
+def read_value(part: Any, calls: CallIdTracker) -> Part:
+    """One part of a content, of plain values. Never raises."""
+    if type(part) is dict and len(part) == 1 and type(part.get("text")) is str:
         return Text(part["text"])
+    return read_part(fit_part(part), calls)
+
+
+def read_part(part: Any, calls: CallIdTracker) -> Part:
+    """One part of a content, of its shape. Never raises."""
+    extras: dict[str, Any] = {}
+    shape = part
+    if type(part) is Loose:
+        shape, extras = part.shape, part.more
+    else:
+        if part.thought is not UNSET and part.thought is not None and part.thought is not False:
+            extras["thought"] = part.thought
+        if part.thought_signature is not UNSET and part.thought_signature is not None:
+            extras["thoughtSignature"] = part.thought_signature
     try:
-        return _read_fields(part, calls) or Native(FORMAT, part)
+        read = None if shape is None else _read_data(shape, extras, calls)
     except (RecursionError, UnicodeEncodeError):
-        return Native(FORMAT, part)
+        read = None
+    return Native(FORMAT, value_of(part)) if read is None else read
 
 
-def _read_fields(part: WrittenPart, calls: CallIdTracker) -> Part | None:
-    fields, extras = split_fields(part, PART_SPELLINGS)
-    if extras.keys() & PART_SPELLINGS.keys():  # one field in both spellings: ambiguous
-        return None
-    data: str | None = None
-    for name, value in fields.items():
-        if name not in _DATA_FIELDS:
-            if name != "thought" or value is not False:
-                extras[name] = value
-        elif data is not None:
-            return None
-        else:
-            data = name
-    if data is None:
-        return _read_bare(extras)
-    reader = _READERS.get(data)
-    return reader(fields[data], extras, calls) if reader is not None else None
-
-
-def _read_text(text: Any, extras: dict[str, Any], _calls: CallIdTracker) -> Part | None:
-    if type(text) is not str:
-        return None
-    if extras.get("thought") is True:
-        del extras["thought"]
-        return Thinking(text, native={FORMAT: extras})
-    return Text(text, native={FORMAT: extras} if extras else None)
+def _read_data(part: PartShape, extras: dict[str, Any], calls: CallIdTracker) -> Part | None:
+    text, call, result, inline, file = (
+        part.text,
+        part.function_call,
+        part.function_response,
+        part.inline_data,
+        part.file_data,
+    )
+    given = (text is not UNSET) + (call is not UNSET) + (result is not UNSET)
+    given += (inline is not UNSET and inline is not None) + (file is not UNSET and file is not None)
+    if given != 1:
+        return None if given else _read_bare(extras)
+    if call is not UNSET:
+        return read_call(call, extras, calls)
+    if result is not UNSET:
+        return read_result(result, extras, calls)
+    if text is not UNSET:
+        if extras.get("thought") is True:
+            del extras["thought"]
+            return Thinking(text, native={FORMAT: extras})
+        return Text(text, native={FORMAT: extras} if extras else None)
+    return read_file_data(file, extras) if inline is UNSET or inline is None else read_inline_data(inline, extras)
 
 
 def _read_bare(extras: dict[str, Any]) -> Part | None:
@@ -121,37 +127,42 @@ def _read_bare(extras: dict[str, Any]) -> Part | None:
 
 def read_call(call: Any, extras: dict[str, Any], calls: CallIdTracker) -> ToolCallRequest | None:
     """A call; None if it is malformed."""
-    if type(call) is not dict:
+    more: dict[str, Any] = {}
+    if type(call) is Loose:
+        call, more = call.shape, call.more
+    if call is None or not call.name:
         return None
-    fields, inner_extras = split_fields(call, _CALL_FIELDS)
-    name, args, raw_id = fields.get("name"), fields.get("args", {}), fields.get("id")
-    if type(name) is not str or not name or type(args) is not dict:
-        return None
-    if raw_id is not None and (type(raw_id) is not str or not raw_id or raw_id.startswith(GENERATED_ID_PREFIX)):
-        inner_extras["id"] = raw_id
-    wire_id = raw_id if type(raw_id) is str and raw_id else None
-    if inner_extras:
-        extras = {**extras, "functionCall": inner_extras}
-    native = {FORMAT: extras} if extras else None
-    return ToolCallRequest(name, calls.add_call(name, wire_id), encode(args).decode(), native=native)
+    name, wire_id = call.name, call.id
+    if wire_id is not None and (not wire_id or wire_id.startswith(GENERATED_ID_PREFIX)):
+        more["id"] = wire_id
+    if more:
+        extras = {**extras, "functionCall": more}
+    arguments = encode(call.args or {}).decode()
+    return ToolCallRequest(
+        name, calls.add_call(name, wire_id or None), arguments, native={FORMAT: extras} if extras else None
+    )
 
 
-def read_result(value: Any, extras: dict[str, Any], calls: CallIdTracker) -> ToolCallResult | None:
+def read_result(result: Any, extras: dict[str, Any], calls: CallIdTracker) -> ToolCallResult | None:
     """A result; None if it is malformed."""
-    if type(value) is not dict:
+    more: dict[str, Any] = {}
+    if type(result) is Loose:
+        result, more = result.shape, result.more
+    if result is None or not result.name or (type(result.response) is not dict and result.response is not None):
         return None
-    fields, inner_extras = split_fields(value, _RESULT_FIELDS)
-    name, response, raw_id = fields.get("name"), fields.get("response"), fields.get("id")
-    if type(name) is not str or not name or type(response) not in (dict, type(None)):
-        return None
-    parts = fields.get("parts", [])  # an empty list is absent, as everywhere in proto3 (Kimi Code sends one)
-    if type(parts) is not list:
-        return None
-    media = tuple(_read_result_media(part) for part in parts)
-    return build_result(name, raw_id, response, calls, media, extras, inner_extras)
+    name, response, raw_id = result.name, result.response, result.id
+    if response is not None and len(response) == 1 and not more and not extras and not result.parts:
+        output = response.get("output")
+        is_own = raw_id is None or (raw_id and not raw_id.startswith(GENERATED_ID_PREFIX))
+        if is_own and type(output) is str and output[:1] not in OBJECT_START:
+            call_id = calls.match_next(name, raw_id)  # the usual result, of the call whose turn it is
+            if call_id is not None:
+                return ToolCallResult(name, call_id, SUCCESS, (Text(output),))
+    media = tuple([_read_result_media(part) for part in result.parts or ()])
+    return _build_result(name, more.pop("id", raw_id), response, calls, media, extras, more)
 
 
-def build_result(
+def _build_result(
     name: str,
     raw_id: Any,
     response: dict[str, Any] | None,
@@ -202,44 +213,21 @@ def _read_result_media(part: Any) -> ResultPart:
     return Native(FORMAT, part)
 
 
-_Reader: TypeAlias = Callable[[Any, dict[str, Any], CallIdTracker], Part | None]
-
-
-_READERS: dict[str, _Reader] = {
-    "text": _read_text,
-    "functionCall": read_call,
-    "functionResponse": read_result,
-    "inlineData": lambda value, extras, _calls: read_inline_data(value, extras),
-    "fileData": lambda value, extras, _calls: read_file_data(value, extras),
-}
-
-
-class _FunctionCall(Struct, gc=False):
-    id: str | UnsetType
-    name: str
-    args: Any
-
-
-class CallPart(Struct, gc=False, rename="camel"):
-    """A call without extras. A struct is faster to build and encode than a dictionary."""
-
-    function_call: _FunctionCall
-    thought_signature: str | UnsetType
-
-
 def is_call(part: Any) -> bool:
     """Whether a written part is a call."""
-    return type(part) is CallPart or (isinstance(part, dict) and "functionCall" in part)
+    if type(part) is PartShape:
+        return part.function_call is not UNSET
+    return isinstance(part, dict) and "functionCall" in part
 
 
-def write_call(call: ToolCallRequest, name: str, losses: list[Loss], signature: str) -> CallPart | dict[str, Any]:
+def write_call(call: ToolCallRequest, name: str, losses: list[Loss], signature: str) -> PartShape | dict[str, Any]:
     """A call as a part; `signature` is used if it has none. Paths of losses are relative to the call."""
     call_id = call.tool_call_id
     args = arguments_object(call, losses, "", "GM-08")
     if call_id.startswith(GENERATED_ID_PREFIX):
         call_id = ""
     if call.native is None:
-        return CallPart(_FunctionCall(call_id or UNSET, name, args), signature or UNSET)
+        return PartShape(function_call=CallShape(name, args, call_id or None), thought_signature=signature or UNSET)
     function = {"id": call_id, "name": name, "args": args} if call_id else {"name": name, "args": args}
     part: dict[str, Any] = {"functionCall": function}
     _merge_extras(part, "functionCall", call.native)
@@ -261,30 +249,20 @@ class _Output(Struct, gc=False):
     output: str
 
 
-class _FunctionResponse(Struct, gc=False):
-    id: str | UnsetType
-    name: str
-    response: Any
-
-
-class TextResultPart(Struct, gc=False, rename="camel"):
-    """A text result without extras; a struct like `CallPart`."""
-
-    function_response: _FunctionResponse
-
-
 def is_result(part: Any) -> bool:
     """Whether a written part is a result."""
-    return type(part) is TextResultPart or (isinstance(part, dict) and "functionResponse" in part)
+    if type(part) is PartShape:
+        return part.function_response is not UNSET
+    return isinstance(part, dict) and "functionResponse" in part
 
 
-def write_text_result(result: ToolCallResult, name: str, text: str) -> TextResultPart:
+def write_text_result(result: ToolCallResult, name: str, text: str) -> PartShape:
     """A result that is only `text`."""
     call_id = result.tool_call_id
     is_named = call_id and not call_id.startswith(GENERATED_ID_PREFIX)
     is_plain = result.status is SUCCESS and text[:1] not in OBJECT_START
     response = _Output(text) if is_plain else _response_object(result, text)
-    return TextResultPart(_FunctionResponse(call_id if is_named else UNSET, name, response))
+    return PartShape(function_response=ResultShape(name, response, call_id if is_named else None))
 
 
 def _response_object(result: ToolCallResult, text: str) -> Any:
@@ -329,7 +307,7 @@ class ContentWriter:
         self._signature = PLACEHOLDER_SIGNATURE if target and target.call_signatures else ""
         self._tool_names: dict[str, str] = {}
 
-    def write(self, part: Part, position: int) -> CallPart | TextResultPart | WrittenPart | None:
+    def write(self, part: Part, position: int) -> PartShape | WrittenPart | None:
         """The part at `position` of the message; None if nothing of it can be sent."""
         if type(part) is Text and part.native is None:
             return {"text": part.text}
@@ -377,7 +355,7 @@ class ContentWriter:
     def path(self, position: int) -> str:
         return f"messages[{self.message}].parts[{position}]" if self._is_request else f"parts[{position}]"
 
-    def call(self, call: ToolCallRequest, position: int, is_first: bool = False) -> CallPart | WrittenPart:
+    def call(self, call: ToolCallRequest, position: int, is_first: bool = False) -> PartShape | WrittenPart:
         """A call; the first of a step must be signed."""
         name = self._name(call.tool_name)
         self._tool_names[call.tool_call_id] = name
@@ -390,7 +368,7 @@ class ContentWriter:
             self._prefix_paths(first_loss, position)
         return part
 
-    def result(self, result: ToolCallResult, position: int) -> TextResultPart | WrittenPart:
+    def result(self, result: ToolCallResult, position: int) -> PartShape | WrittenPart:
         """A result; without a name it gets the name of its call."""
         name = (
             self._name(result.tool_name)

@@ -5,34 +5,33 @@ user parts (GM-07); the history must not begin with a call (GM-05) and, for some
 first call of each step carries a signature or a placeholder (GM-10). Every step gets the placeholder, not only those of the
 current turn, so that a turn keeps its bytes when the next one begins (L9).
 
-Results without ids are matched by order and name, so they are sorted by their calls. Contents of text, calls and text results
-in camelCase are decoded into structs (`TypedContent`); all others are read from dictionaries.
+Results without ids are matched by order and name, so they are sorted by their calls.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET
 
-from antiphon.parts import Native, Part, Text, Thinking, ToolCallRequest, ToolCallResult
+from antiphon.parts import Native, NativeExtras, Part, Text, ToolCallRequest, ToolCallResult
 from antiphon.wire.capabilities import Capabilities
 from antiphon.wire.gemini import FORMAT
 from antiphon.wire.gemini.content import (
-    SUCCESS,
     ContentWriter,
     WrittenPart,
-    build_result,
-    encode,
     is_call,
     is_result,
+    read_call,
     read_part,
+    read_result,
 )
 from antiphon.wire.gemini.native import field_spellings, gemini_extras, native_extras, split_fields
+from antiphon.wire.gemini.shapes import ContentShape, PartShape, fit_part
 from antiphon.wire.loss import Loss, lose_native
 from antiphon.wire.request import SYSTEM_NOTE_PREFIX, Message
-from antiphon.wire.tool_calls import GENERATED_ID_PREFIX, OBJECT_START, CallIdTracker
+from antiphon.wire.tool_calls import GENERATED_ID_PREFIX, CallIdTracker
 from antiphon.wire.vendors.google import add_required_turns, has_mark, spelling_mark
 
 FUNCTION_ROLE = "function"
@@ -45,129 +44,53 @@ _FUNCTION_ROLE_MARK = spelling_mark(FUNCTION_ROLE)
 _WIRE_ROLES = {"user": "user", "tool": "user", "assistant": "model"}
 
 
-class _TypedCall(Struct, forbid_unknown_fields=True, gc=False):
-    name: str
-    args: dict[str, Any]
-    id: str | None = None
-
-
-class _TypedResult(Struct, forbid_unknown_fields=True, gc=False):
-    name: str
-    response: dict[str, Any]
-    id: str | None = None
-
-
-class _TypedPart(Struct, forbid_unknown_fields=True, gc=False, rename="camel"):
-    text: str | UnsetType = UNSET
-    function_call: _TypedCall | UnsetType = UNSET
-    function_response: _TypedResult | UnsetType = UNSET
-    thought_signature: str | UnsetType = UNSET
-    thought: bool | UnsetType = UNSET
-
-
-class TypedContent(Struct, forbid_unknown_fields=True, gc=False):
-    """A content of text, calls and results in camelCase, as nearly all are."""
-
-    role: Literal["user", "model"]
-    parts: list[_TypedPart]
-
-
-class MessageListReader:
-    """Reads the contents of one request in order."""
-
-    def __init__(self, _unread: dict[str, Any]) -> None:
-        self.messages: list[Message] = []
-        self._calls = CallIdTracker()
-        self._previous_role = ""
-
-    def add_generic(self, content: Any) -> None:
-        """Add a content of plain JSON values."""
-        raw_role = content.get("role") if type(content) is dict else 0
-        role = _ROLES.get(raw_role) if raw_role is None or type(raw_role) is str else None
-        if role is None:
-            self.messages.append(Message("unknown", (Native(FORMAT, content),)))
-            return
-        parts = content.get("parts")
-        native = None
-        if raw_role is None or parts is None or len(content) != 2 or role == "tool":
-            extras = split_fields(content, CONTENT_FIELDS)[1]
-            native = native_extras(extras, _FUNCTION_ROLE_MARK if role == "tool" else None)
-        if type(parts) is not list:
-            parts = [] if parts is None else [parts]
-        self._start_message(role)
-        self.messages.append(Message(role, tuple([read_part(part, self._calls) for part in parts]), None, native))
-
-    def add_typed(self, contents: Sequence[TypedContent]) -> bool:
-        """Add typed contents; False as soon as one must be read generically.
-
-        A single one is read without our calls first: if that fails, no result has taken its call.
-        """
-        if len(contents) == 1 and not MessageListReader({})._add_typed(contents):
-            return False
-        return self._add_typed(contents)
-
-    def _add_typed(self, contents: Sequence[TypedContent]) -> bool:
-        calls, add = self._calls, self.messages.append
-        for content in contents:
-            if content.role == "user":
-                role = self._previous_role = "user"
-            else:
-                role = "assistant"
-                self._start_message(role)
-            parts: list[Part] = []
-            for part in content.parts:
+def read_contents(contents: list[Any]) -> list[Message]:
+    """The messages of contents, of their shapes."""
+    messages: list[Message] = []
+    calls = CallIdTracker()
+    previous = ""
+    for content in contents:
+        if type(content) is ContentShape:
+            role, parts, native = _ROLES[content.role], content.parts, None
+        else:
+            opened = _open_content(content.value)
+            if opened is None:
+                messages.append(Message("unknown", (Native(FORMAT, content.value),)))
+                continue
+            role, parts, native = opened
+        if role == "assistant" and previous != "assistant":
+            calls.start_step()
+        previous = role
+        read: list[Part] = []
+        for part in parts:
+            if type(part) is PartShape and part.thought is part.thought_signature is UNSET:
                 text, call, result = part.text, part.function_call, part.function_response
-                signature, thought = part.thought_signature, part.thought
-                read: Part | None = None
-                if result is not UNSET:
-                    if text is UNSET and call is UNSET and signature is UNSET and thought is UNSET:
-                        read = _read_typed_result(result, calls)
-                elif call is not UNSET:
-                    if text is UNSET and thought is UNSET:
-                        read = _read_typed_call(call, signature, calls)
-                elif text is not UNSET:
-                    if signature is UNSET and thought is UNSET:
-                        read = Text(text)
-                    else:
-                        extras = {} if signature is UNSET else {"thoughtSignature": signature}
-                        if thought is True:
-                            read = Thinking(text, native={FORMAT: extras})
-                        else:
-                            read = Text(text, native={FORMAT: extras} if extras else None)
-                if read is None:
-                    return False
-                parts.append(read)
-            add(Message(role, tuple(parts)))
-        return True
-
-    def finish(self) -> tuple[Message, ...]:
-        return tuple(self.messages)
-
-    def _start_message(self, role: str) -> None:
-        if role == "assistant" and self._previous_role != "assistant":
-            self._calls.start_step()
-        self._previous_role = role
+                if part.inline_data is part.file_data is UNSET:  # nothing beside the data
+                    own: Part | None = None
+                    if type(text) is str:
+                        own = Text(text) if call is result is UNSET else None
+                    elif call is not UNSET:
+                        own = read_call(call, {}, calls) if result is UNSET else None
+                    elif result is not UNSET:
+                        own = read_result(result, {}, calls)
+                    if own is not None:
+                        read.append(own)
+                        continue
+            read.append(read_part(part, calls))
+        messages.append(Message(role, tuple(read), None, native))
+    return messages
 
 
-def _read_typed_call(call: _TypedCall, signature: str | UnsetType, calls: CallIdTracker) -> ToolCallRequest | None:
-    name, wire_id = call.name, call.id
-    if not name or (wire_id is not None and (not wire_id or wire_id.startswith(GENERATED_ID_PREFIX))):
+def _open_content(content: Any) -> tuple[str, list[Any], NativeExtras | None] | None:
+    """The role, parts and extras of a content of plain values; None if it is not one."""
+    raw_role = content.get("role") if type(content) is dict else 0
+    role = _ROLES.get(raw_role) if raw_role is None or type(raw_role) is str else None
+    if role is None:
         return None
-    native = None if signature is UNSET else {FORMAT: {"thoughtSignature": signature}}
-    return ToolCallRequest(name, calls.add_call(name, wire_id), encode(call.args).decode(), native=native)
-
-
-def _read_typed_result(result: _TypedResult, calls: CallIdTracker) -> ToolCallResult | None:
-    name, wire_id, response = result.name, result.id, result.response
-    if not name or (wire_id is not None and (not wire_id or wire_id.startswith(GENERATED_ID_PREFIX))):
-        return None
-    if len(response) == 1:
-        output = response.get("output")
-        if type(output) is str and output[:1] not in OBJECT_START:
-            call_id = calls.match_next(name, wire_id)
-            if call_id is not None:
-                return ToolCallResult(name, call_id, SUCCESS, (Text(output),))
-    return build_result(name, wire_id, response, calls, (), {}, {})
+    native = native_extras(split_fields(content, CONTENT_FIELDS)[1], _FUNCTION_ROLE_MARK if role == "tool" else None)
+    parts = content.get("parts")
+    parts = parts if type(parts) is list else [] if parts is None else [parts]
+    return role, [fit_part(part) for part in parts], native
 
 
 def write_turns(

@@ -15,23 +15,29 @@ from typing import Any
 
 from antiphon.parts import Native, NativeExtras, Part, Refusal, Text, Thinking
 from antiphon.wire.capabilities import look_up
-from antiphon.wire.codec.typed_reader import EntryReader, TypedReader, parameters_beside
 from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
 from antiphon.wire.gemini import FORMAT
-from antiphon.wire.gemini.content import ContentWriter, read_part
-from antiphon.wire.gemini.limits import NOT_WITH_CACHED_CONTENT, PARAMETER_SPELLINGS, PARAMETERS, SERVICE_TIERS
+from antiphon.wire.gemini.content import ContentWriter, read_value
 from antiphon.wire.gemini.messages import (
     CONTENT_FIELDS,
-    MessageListReader,
-    TypedContent,
+    read_contents,
     report_message_extras,
     write_turns,
 )
 from antiphon.wire.gemini.native import field_spellings, gemini_extras, native_extras, require_list, split_fields
 from antiphon.wire.gemini.parameters import GENERATION_PREFIX, read_generation, write_generation
+from antiphon.wire.gemini.shapes import (
+    NOT_WITH_CACHED_CONTENT,
+    PARAMETER_SPELLINGS,
+    PARAMETERS,
+    SERVICE_TIERS,
+    ContentShape,
+    fit_content,
+)
 from antiphon.wire.gemini.tools import read_tool_choice, read_tools, write_tool_choice, write_tools
 from antiphon.wire.loss import Loss, lose_native
 from antiphon.wire.request import Message, ModelRequest, asks_for_json_object, count_leading_system
+from antiphon.wire.shapes import RequestReader
 from antiphon.wire.tool_calls import CallIdTracker, wrap_earlier_calls
 from antiphon.wire.vendors.google import list_marks, spelling_mark, with_prefix, without_prefix
 from antiphon.wire.vendors.google_parameters import service_tier
@@ -41,19 +47,15 @@ _TOOL_PREFIX = "toolConfig."
 _SYSTEM_ROLE = "role:"
 
 
-def read_request(body: dict[str, Any]) -> ModelRequest:
-    """The request in neutral terms. Raises `WireError` if `contents` is not a list."""
-    contents = require_list(body.get("contents"), "contents")
-    unread = parameters_beside(body, "contents")
-    return _build_from_unread(_entries.read(contents, unread), unread)
+def _entries_of(contents: Any) -> list[Any]:
+    return require_list(contents, "contents")
 
 
-def _build_from_unread(messages: tuple[Message, ...], unread: dict[str, Any]) -> ModelRequest:
-    return _build_request(messages, *split_fields(unread, PARAMETER_SPELLINGS))
+def _build(entries: list[Any], unread: dict[str, Any]) -> ModelRequest:
+    return _build_request(read_contents(entries), *split_fields(unread, PARAMETER_SPELLINGS))
 
 
-decode_request = TypedReader("contents", TypedContent, PARAMETERS, MessageListReader, _build_from_unread).read
-_entries = EntryReader(TypedContent, MessageListReader)
+READER = RequestReader("contents", ContentShape, PARAMETERS, fit_content, _entries_of, _build)
 
 
 def _build_request(messages: Sequence[Message], fields: dict[str, Any], native: dict[str, Any]) -> ModelRequest:
@@ -106,7 +108,7 @@ def _read_system(system: Any, native: dict[str, Any]) -> Message | None:
         extras["role"] = role
     calls = CallIdTracker()
     raw_parts = parts if type(parts) is list else [] if parts is None else [parts]
-    read = [(part, read_part(part, calls)) for part in raw_parts]
+    read = [(part, read_value(part, calls)) for part in raw_parts]
     kept: list[Part] = [
         own_part if type(own_part) in (Text, Thinking) else Native(FORMAT, part) for part, own_part in read
     ]

@@ -18,7 +18,7 @@ from msgspec import structs
 from antiphon.ids import new_id
 from antiphon.parts import Native, NativeExtras, OutputPart, Part, TokenUsage, ToolCallRequest, ToolCallResult
 from antiphon.wire.gemini import FORMAT
-from antiphon.wire.gemini.content import ContentWriter, read_part
+from antiphon.wire.gemini.content import ContentWriter, read_value
 from antiphon.wire.gemini.messages import CONTENT_FIELDS
 from antiphon.wire.gemini.native import field_spellings, get_field, require_list, split_fields
 from antiphon.wire.loss import Loss, lose_native
@@ -235,7 +235,7 @@ def _read_content(fields: dict[str, Any], calls: CallIdTracker) -> tuple[OutputP
     if extras:
         fields["content"] = extras
     raw_parts = parts if type(parts) is list else [] if parts is None else [parts]
-    return tuple(output_part(part, read_part(part, calls)) for part in raw_parts)
+    return tuple(output_part(part, read_value(part, calls)) for part in raw_parts)
 
 
 def output_part(part: Any, read: Part) -> OutputPart:

@@ -15,11 +15,11 @@ from antiphon.wire.capabilities import EFFORTS, look_up, tool_name_matcher
 from antiphon.wire.capabilities.accepted_media import media_problems
 from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
 from antiphon.wire.gemini import FORMAT, FORMAT_MODULE
-from antiphon.wire.gemini.limits import DATA_FIELDS, MODES, NOT_WITH_CACHED_CONTENT, OTHER_PART_FIELDS, PARAMETERS
 from antiphon.wire.gemini.media import is_image_type
 from antiphon.wire.gemini.native import as_list, get_field, spelling_used
 from antiphon.wire.gemini.parameters import PARAMETER_TABLE
 from antiphon.wire.gemini.schema import check_schema, is_object_root
+from antiphon.wire.gemini.shapes import DATA_FIELDS, MODES, NOT_WITH_CACHED_CONTENT, OTHER_PART_FIELDS, PARAMETERS
 from antiphon.wire.parameters import refused_fields
 from antiphon.wire.rules.sequence import Order, Problem, SequenceJudge
 from antiphon.wire.tool_calls import PORTABLE_NAME_LENGTH

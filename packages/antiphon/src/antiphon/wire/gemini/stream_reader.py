@@ -29,7 +29,7 @@ from antiphon.wire.delta import (
     UsageReported,
 )
 from antiphon.wire.gemini import FORMAT
-from antiphon.wire.gemini.content import encode, read_part
+from antiphon.wire.gemini.content import encode, read_value
 from antiphon.wire.gemini.errors import read_error
 from antiphon.wire.gemini.messages import CONTENT_FIELDS
 from antiphon.wire.gemini.native import gemini_extras, get_field, split_fields
@@ -299,7 +299,7 @@ class StreamReader(DeltaReader[bytes]):
         call = get_field(part, "functionCall") if type(part) is dict else None
         if type(call) is dict and self._read_partial_call(part, call, state):
             return
-        read = output_part(part, read_part(part, self._calls))
+        read = output_part(part, read_value(part, self._calls))
         if isinstance(read, Text | Thinking):
             self._append_text(state, read.text, isinstance(read, Thinking), read.native)
         else:

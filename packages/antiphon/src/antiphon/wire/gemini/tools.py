@@ -18,9 +18,9 @@ import msgspec
 from antiphon.parts import Native, NativeExtras
 from antiphon.wire.gemini import FORMAT
 from antiphon.wire.gemini.content import NAMES, ContentWriter
-from antiphon.wire.gemini.limits import MODES
 from antiphon.wire.gemini.native import as_list, field_spellings, native_extras, split_fields
 from antiphon.wire.gemini.schema import SCHEMA_STYLES, read_schema, schema_style, write_schema
+from antiphon.wire.gemini.shapes import MODES
 from antiphon.wire.json_schema import SchemaCache, with_object_root
 from antiphon.wire.loss import Loss, own_extras
 from antiphon.wire.request import ToolChoice, ToolDefinition

@@ -4,17 +4,15 @@ A `user_input` step is a user message, a `function_result` a tool message; conse
 message. Results are written before the other parts of their message. Media that a result cannot hold (GI-14) follow all results
 of the step as a `user_input`. The history must not begin with a call nor, for some models, end with the model, as in
 generateContent (GM-05, GM-16); a user turn is added there. System messages after the first are sent as notes of the user.
-
-Steps of text, calls and text results are decoded into structs (`TypedStep`); all others are read from dictionaries.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET
 
 from antiphon.parts import Native, Text, ToolCallRequest, ToolCallResult, ToolExecutionStatus
 from antiphon.wire.capabilities import Capabilities
@@ -31,6 +29,7 @@ from antiphon.wire.gemini_interactions.content import (
     write_model_steps,
 )
 from antiphon.wire.gemini_interactions.limits import MEDIA_KINDS
+from antiphon.wire.gemini_interactions.shapes import StepShape, value_of
 from antiphon.wire.loss import Loss, lose_native, other_fields
 from antiphon.wire.request import SYSTEM_NOTE_PREFIX, Message
 from antiphon.wire.vendors.google import add_required_turns
@@ -39,47 +38,41 @@ _SUCCESS = ToolExecutionStatus.SUCCESS
 _encode = msgspec.json.Encoder().encode
 
 
-class _TypedText(Struct, forbid_unknown_fields=True, gc=False):
-    type: Literal["text"]
-    text: str
-
-
-class TypedStep(Struct, forbid_unknown_fields=True, gc=False):
-    """A step of text, a call or a text result, as most are. `type` decides which fields belong to it."""
-
-    type: Literal["user_input", "model_output", "function_call", "function_result"]
-    content: list[_TypedText] | UnsetType = UNSET
-    id: str | UnsetType = UNSET
-    name: str | UnsetType = UNSET
-    arguments: dict[str, Any] | UnsetType = UNSET
-    call_id: str | UnsetType = UNSET
-    result: str | UnsetType = UNSET
-
-
-class MessageListReader:
+class StepReader:
     """Reads the steps of one request in order."""
 
-    def __init__(self, _unread: dict[str, Any]) -> None:
+    def __init__(self) -> None:
         self._messages: list[Message] = []
         self._turn: list[Any] = []  # the parts of the open assistant turn
         self._contents: list[Any] = []  # contents without a step, which are one input of the user
 
-    def add_typed(self, steps: Sequence[TypedStep]) -> bool:
-        """Add typed steps; False at the first that must be read generically."""
-        return all(self._add_typed(step) for step in steps)
+    def read(self, steps: list[Any]) -> list[Message]:
+        """The messages of the steps."""
+        for step in steps:
+            if type(step) is not StepShape:
+                self._add_value(step.value)
+            elif not self._add_plain(step):
+                self._add_value(value_of(step))
+        self._end_contents()
+        self._end_turn()
+        return self._messages
 
-    def _add_typed(self, step: TypedStep) -> bool:
+    def _add_plain(self, step: StepShape) -> bool:
+        """Add a step that has what its type needs, and nothing else; False if it is another."""
         kind, content, arguments = step.type, step.content, step.arguments
         if kind == "function_call":
-            if content is not UNSET or step.call_id is not UNSET or step.result is not UNSET:
-                return False
             if not step.id or not step.name or arguments is UNSET:
                 return False
-            call = ToolCallRequest(step.name, step.id, _encode(arguments).decode())
+            if not (content is step.call_id is step.result is UNSET):
+                return False
+            try:
+                text = _encode(arguments).decode()
+            except (RecursionError, UnicodeEncodeError):
+                return False
             self._end_contents()
-            self._turn.append(call)
+            self._turn.append(ToolCallRequest(step.name, step.id, text))
             return True
-        if step.id is not UNSET or arguments is not UNSET:
+        if not (step.id is arguments is UNSET):
             return False
         if kind == "function_result":
             if content is not UNSET or step.call_id is UNSET or step.result is UNSET:
@@ -87,7 +80,7 @@ class MessageListReader:
             name = "" if step.name is UNSET else step.name
             self._add(Message("tool", (ToolCallResult(name, step.call_id, _SUCCESS, (Text(step.result),)),)))
             return True
-        if not content or step.name is not UNSET or step.call_id is not UNSET or step.result is not UNSET:
+        if not content or not (step.name is step.call_id is step.result is UNSET):
             return False
         parts = [Text(block.text) for block in content]
         if kind == "user_input":
@@ -99,8 +92,8 @@ class MessageListReader:
         self._turn += parts
         return True
 
-    def add_generic(self, step: Any) -> None:
-        """Add a step of plain JSON values."""
+    def _add_value(self, step: Any) -> None:
+        """Add any other step, of plain values."""
         kind = step.get("type") if type(step) is dict else None
         if kind == "user_input":
             content = step.get("content")
@@ -123,12 +116,6 @@ class MessageListReader:
             read_model_step(self._turn, step)
             return
         self._add(Message("unknown", (Native(FORMAT, step),)))
-
-    def finish(self) -> tuple[Message, ...]:
-        """The messages of all steps."""
-        self._end_contents()
-        self._end_turn()
-        return tuple(self._messages)
 
     def _add(self, message: Message) -> None:
         self._end_contents()

@@ -16,14 +16,12 @@ from typing import Any
 from antiphon.errors import WireError
 from antiphon.parts import Refusal, Text
 from antiphon.wire.capabilities import look_up
-from antiphon.wire.codec.typed_reader import EntryReader, TypedReader, parameters_beside
 from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
 from antiphon.wire.gemini_interactions import FORMAT
 from antiphon.wire.gemini_interactions.content import StepWriter
 from antiphon.wire.gemini_interactions.limits import PARAMETERS, SERVICE_TIERS
 from antiphon.wire.gemini_interactions.messages import (
-    MessageListReader,
-    TypedStep,
+    StepReader,
     as_entries,
     is_continued,
     report_message_extras,
@@ -36,28 +34,28 @@ from antiphon.wire.gemini_interactions.parameters import (
     write_generation,
     write_output_format,
 )
+from antiphon.wire.gemini_interactions.shapes import StepShape, fit_step
 from antiphon.wire.gemini_interactions.tools import read_tools, write_tools
 from antiphon.wire.loss import Loss, lose_native
 from antiphon.wire.request import Message, ModelRequest, count_leading_system
 from antiphon.wire.rules import json_type_name
+from antiphon.wire.shapes import RequestReader
 from antiphon.wire.tool_calls import wrap_earlier_calls
 from antiphon.wire.vendors.google import has_mark, spelling_mark
 from antiphon.wire.vendors.google_parameters import service_tier
 
 _AGENT, _TEXT_ONLY = spelling_mark("agent"), spelling_mark("text-only")
-_entries = EntryReader(TypedStep, MessageListReader)
 
 
-def read_request(body: dict[str, Any]) -> ModelRequest:
-    """The request in neutral terms. Raises `WireError` if `input` has no known shape."""
-    entries = as_entries(body.get("input"))
+def _entries_of(given: Any) -> list[Any]:
+    entries = as_entries(given)
     if entries is None:
-        raise WireError(f"input: expected a string, an object or an array, got {json_type_name(body['input'])}")
-    unread = parameters_beside(body, "input")
-    return _build_request(_entries.read(entries, unread), unread)
+        raise WireError(f"input: expected a string, an object or an array, got {json_type_name(given)}")
+    return entries
 
 
-def _build_request(messages: tuple[Message, ...], unread: dict[str, Any]) -> ModelRequest:
+def _build_request(entries: list[Any], unread: dict[str, Any]) -> ModelRequest:
+    messages = tuple(StepReader().read(entries))
     values: dict[str, Any] = {}
     native: dict[str, Any] = {}
     marks: dict[str, Any] = {}
@@ -92,7 +90,7 @@ def _build_request(messages: tuple[Message, ...], unread: dict[str, Any]) -> Mod
     return ModelRequest(messages=messages, native=extras, **values)
 
 
-decode_request = TypedReader("input", TypedStep, PARAMETERS, MessageListReader, _build_request).read
+READER = RequestReader("input", StepShape, PARAMETERS, fit_step, _entries_of, _build_request)
 
 
 def write_request(request: ModelRequest, losses: list[Loss], options: WriteOptions = DEFAULT_OPTIONS) -> dict[str, Any]:
