@@ -9,6 +9,8 @@ import asyncio
 from collections.abc import Sequence
 
 import antiphon as ap
+from antiphon.conversation import AgentSwitched
+from antiphon.providers import ProviderCallOptions
 
 
 class Note(ap.Hook):
@@ -24,7 +26,7 @@ async def search(topic: str, context: ap.ToolContext[list[str]]) -> str:
     return f"three facts about {topic}"
 
 
-def answer(context: Sequence[ap.ContextEntry], _: ap.ProviderCallOptions) -> str | list[ap.ToolCallRequest]:
+def answer(context: Sequence[ap.ContextEntry], _: ProviderCallOptions) -> str | list[ap.ToolCallRequest]:
     """What the model says, by the instructions of the agent that speaks."""
     system, last = str(context[0]), str(context[-1])
     if "Research" in system:
@@ -53,7 +55,7 @@ def main() -> None:
     async def play() -> None:
         async for event in loop.stream("Write a report about Rome and the Nile."):
             match event:
-                case ap.AgentSwitched(before, after):
+                case AgentSwitched(before, after):
                     print(f"{before} hands off to {after}")
                 case ap.LoopFinished(reason, text):
                     print(f"{reason}: {text}; searched for {sorted(chat.state)}")

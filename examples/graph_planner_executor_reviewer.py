@@ -18,6 +18,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, StateGraph
 
 import antiphon as ap
+from antiphon.conversation import rounds_of
 from antiphon.graph import AskNode, Conversations, ConversationState, LLMNode, ToolNode
 from antiphon.providers.scripted import call
 
@@ -87,7 +88,7 @@ def main(models: Sequence[Any], place: Path) -> None:
         task: Any = {"question": "Compare the weather in Oslo and Bergen."}
         state = graph.invoke(task, {"configurable": {"thread_id": "1"}, "recursion_limit": 60})
         chat = chats.conversation(state)
-        for one in ap.rounds_of(chat.history.snapshot()):
+        for one in rounds_of(chat.history.snapshot()):
             if one.number:
                 print(f"{one.agent:9} {one.model:31} calls: {', '.join(one.calls) or 'none'}")
         for entry in chat.history.effective:

@@ -23,6 +23,7 @@ from langgraph.types import Send
 
 import antiphon as ap
 from antiphon.graph import AskNode, Conversations, ConversationState, LLMNode, ToolNode
+from antiphon.providers import ProviderCallOptions
 from antiphon.providers.scripted import call
 from antiphon.tools.builtin import builtin_tools
 
@@ -45,7 +46,7 @@ class Findings(TypedDict):
     notes: list[str]
 
 
-def play(context: Any, _: ap.ProviderCallOptions) -> Any:
+def play(context: Any, _: ProviderCallOptions) -> Any:
     """The parts, written down: look once, then say what was found; and at the end write."""
     asked = [entry for entry in context if entry.role == "model_input"][-1].content[0].text
     if not asked.startswith("Find out"):

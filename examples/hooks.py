@@ -10,6 +10,7 @@ import re
 from msgspec import structs
 
 import antiphon as ap
+from antiphon.tools import HookedModelCall
 
 MAIL = re.compile(r"[\w.]+@[\w.]+")
 
@@ -34,7 +35,7 @@ class CostStop(ap.Hook):
     def __init__(self, tokens: int) -> None:
         self.tokens = tokens
 
-    def before_model(self, call: ap.HookedModelCall) -> None:
+    def before_model(self, call: HookedModelCall) -> None:
         if call.usage.total >= self.tokens:
             raise ap.CallRefused(f"the budget of {self.tokens} tokens is used")
 

@@ -21,6 +21,7 @@ from temporalio.testing import WorkflowEnvironment
 
 import antiphon as ap
 from antiphon.history import AgentHistory, ContextEntry, ModelOutputEntry, Run
+from antiphon.providers import ProviderCallOptions
 from antiphon.providers.scripted import ScriptedAnswer, call
 from antiphon.runs import RunRegistry
 from antiphon.runs.temporal import start_turn, temporal_worker
@@ -46,7 +47,7 @@ def pay(euros: int) -> str:
     return f"{euros} € paid"
 
 
-def travel_agent(context: Sequence[ContextEntry], _: ap.ProviderCallOptions) -> ScriptedAnswer:
+def travel_agent(context: Sequence[ContextEntry], _: ProviderCallOptions) -> ScriptedAnswer:
     """A model of three sentences."""
     answers: tuple[ScriptedAnswer, ...] = (
         ["A room first.", call("reserve", hotel="Fjord")],

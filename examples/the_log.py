@@ -14,6 +14,7 @@ import tempfile
 from pathlib import Path
 
 import antiphon as ap
+from antiphon.context import TokenLedger
 
 
 def heading(text: str) -> None:
@@ -54,7 +55,7 @@ def main() -> None:
     )
     history.set_memory_notebook("The user lives in Oslo.")
     history.append(ap.ModelInputEntry.of("And tomorrow?"))
-    ledger = ap.TokenLedger()
+    ledger = TokenLedger()
     context = ap.render_live_context(
         history.snapshot(), ap.LiveContextOptions(live_screen="Sunday, 12:00. Battery 80%.", max_tokens=2_000)
     )

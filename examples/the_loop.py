@@ -18,6 +18,7 @@ from pathlib import Path
 import antiphon as ap
 from antiphon.conversation import TextDelta, ToolCallFailed, ToolCallFinished, ToolCallStarted
 from antiphon.history import Origin
+from antiphon.providers import ProviderCallOptions
 from antiphon.providers.rendering import render_call
 from antiphon.providers.scripted import call
 from antiphon.tools.builtin import builtin_tools
@@ -95,7 +96,7 @@ def main(file: Path) -> None:
 
     heading("4. One history, every model: what each provider would be sent now.")
     for name, target in MODELS.items():
-        rendered = render_call(chat.context(), ap.ProviderCallOptions(), Origin("", name, target))
+        rendered = render_call(chat.context(), ProviderCallOptions(), Origin("", name, target))
         body = b"".join(rendered.chunks)
         broken = formats[name].check_request(body)
         print(f"{name:17} {len(body):6} bytes, {len(broken)} rules broken, {len(rendered.losses)} losses")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import antiphon as ap
+from antiphon.conversation import ToolCallDelta
 
 LETTER = "Dear Ada,\nthe engine is ready.\nCharles"
 
@@ -19,7 +20,7 @@ async def main() -> None:
     model = ap.ScriptedModel(ap.call("send_letter", to="Ada", text=LETTER), "It is on its way.", chunk_size=16)
     async for event in ap.ToolLoop(ap.Conversation(model, tools=[send_letter])).stream("Write to Ada."):
         match event:
-            case ap.ToolCallDelta():
+            case ToolCallDelta():
                 print("arguments:", event.text)
             case ap.ToolCallFinished():
                 print("result:", event.result.result_markdown)

@@ -11,6 +11,7 @@ from typing import Literal
 from msgspec import Struct
 
 import antiphon as ap
+from antiphon.conversation import PartialOutput
 
 
 class Ticket(Struct):
@@ -37,7 +38,7 @@ async def main() -> None:
     chat = ap.Conversation(MODEL, tools=[find_product], system="Turn mails into tickets.")
     async for event in ap.ToolLoop(chat).stream("My toaster is on fire!", output=Ticket):
         match event:
-            case ap.PartialOutput(value):
+            case PartialOutput(value):
                 print("so far:", value)
             case ap.ToolCallFailed(failed, result):
                 print(f"{failed.tool_name}:", result.result_markdown.splitlines()[1])

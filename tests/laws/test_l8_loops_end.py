@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.context.model_usage import model_calls_of
-from antiphon.conversation import Agent, Conversation, LoopFinished, RoundStarted, RunLimits, ToolLoop
+from antiphon.conversation import Agent, Conversation, RoundStarted, RunLimits, RunResult, ToolLoop
 from antiphon.conversation.compaction import compact_when_needed
 from antiphon.conversation.events import LIMIT_REASONS
 from antiphon.conversation.turn import end_reason
@@ -159,7 +159,7 @@ def used(chat: Conversation) -> list[int]:
     return [call.usage.total for call in calls if call.usage is not None]
 
 
-def check_run(chat: Conversation, finished: LoopFinished, limit: int, last_calls: int = 1) -> None:
+def check_run(chat: Conversation, finished: RunResult, limit: int, last_calls: int = 1) -> None:
     """The budget was crossed by one call, and only last calls followed; the result reports the run."""
     calls = used(chat)
     crossing = next(number for number in range(1, len(calls) + 1) if sum(calls[:number]) >= limit)
@@ -179,10 +179,10 @@ def test_budgets_hold_over_a_route(limit: int) -> None:
         route=lambda agent, _: "two" if agent.name == "one" else "one",
         max_hand_offs=50,
     )
-    finished = asyncio.run(loop.run_to_end("Go."))
+    finished = asyncio.run(loop.run("Go.", check=False))
     check_run(chat, finished, limit)
     assert finished.rounds == len(used(chat))
-    again = asyncio.run(loop.run_to_end("A person writes again."))
+    again = asyncio.run(loop.run("A person writes again.", check=False))
     assert again.rounds == finished.rounds, "a new run has a new budget"
 
 
@@ -192,7 +192,7 @@ def test_budgets_hold_over_typed_retries(limit: int, is_native: bool) -> None:
     model = FunctionModel(lambda *_: costly(Text("not a number")))
     model.has_structured_output = lambda *_, **__: is_native  # type: ignore[method-assign]
     chat = Conversation(model)
-    finished = asyncio.run(ToolLoop(chat, max_tokens=limit).run_to_end("Go.", output=int, output_retries=50))
+    finished = asyncio.run(ToolLoop(chat, max_tokens=limit).run("Go.", output=int, output_retries=50, check=False))
     check_run(chat, finished, limit)
     assert finished.rounds == len(used(chat))
 
@@ -202,7 +202,7 @@ def test_typed_retries_count_as_rounds_of_the_turn_in_every_process() -> None:
     while True:
         chat = Conversation(FunctionModel(lambda *_: costly(Text("no"))), history=AgentHistory(history.entries))
         question = () if history.entries else ("Go.",)
-        finished = asyncio.run(ToolLoop(chat).run_to_end(*question, output=int, output_retries=3, steps=1))
+        finished = asyncio.run(ToolLoop(chat).run(*question, output=int, output_retries=3, steps=1, check=False))
         history = chat.history
         if finished.reason != "stepped":
             break
@@ -223,7 +223,7 @@ def test_budgets_hold_over_agents_as_tools(parallel: int, limit: int) -> None:
 
     worker = Agent("worker", model=FunctionModel(working), tools=World().tools()).as_tool(max_rounds=50)
     chat = Conversation(FunctionModel(leading), tools=[worker])
-    finished = asyncio.run(ToolLoop(chat, max_tokens=limit, max_rounds=50).run_to_end("Go."))
+    finished = asyncio.run(ToolLoop(chat, max_tokens=limit, max_rounds=50).run("Go.", check=False))
     check_run(chat, finished, limit, last_calls=2 * parallel)  # those in flight, and the last of each
 
 
@@ -235,7 +235,7 @@ def test_calls_of_agents_as_tools_count() -> None:
     )
     worker = Agent("worker", model=working, tools=world.tools()).as_tool(max_rounds=50)
     chat = Conversation(leading, tools=[worker])
-    finished = asyncio.run(ToolLoop(chat, max_calls=4, max_rounds=50).run_to_end("Go."))
+    finished = asyncio.run(ToolLoop(chat, max_calls=4, max_rounds=50).run("Go.", check=False))
     assert finished.reason == "call_budget"
     assert sum(world.began.values()) == 3, "with the call of the agent itself, four"
 
@@ -249,7 +249,7 @@ def test_time_budget_holds_over_agents_as_tools() -> None:
         lambda _, options: "Done." if options.settings.tool_choice else call("ask_worker", request="Work.")
     )
     chat = Conversation(leading, tools=[Agent("worker", model=FunctionModel(endless)).as_tool()])
-    finished = asyncio.run(asyncio.wait_for(ToolLoop(chat, max_seconds=0.2).run_to_end("Go."), 30))
+    finished = asyncio.run(asyncio.wait_for(ToolLoop(chat, max_seconds=0.2).run("Go.", check=False), 30))
     assert (finished.reason, finished.text) == ("time_budget", "Done.")
 
 
@@ -263,7 +263,7 @@ def test_summaries_count_for_the_budget() -> None:
     chat.add("Before.")
     chat.add("Before that.")
     chat.on_compaction(compact_when_needed)
-    finished = asyncio.run(ToolLoop(chat, max_tokens=600, max_rounds=50, max_repeats=0).run_to_end("Go."))
+    finished = asyncio.run(ToolLoop(chat, max_tokens=600, max_rounds=50, max_repeats=0).run("Go.", check=False))
     assert any(isinstance(entry, CompactionEntry) for entry in chat.history.entries)
     check_run(chat, finished, 600)
 
@@ -279,9 +279,11 @@ def test_rounds_of_a_run_are_bounded(max_rounds: int, hand_overs: int) -> None:
         route=lambda agent, _: "two" if agent.name == "one" else "one",
         max_hand_offs=hand_overs,
     )
-    finished = asyncio.run(loop.run_to_end("Go."))
+    finished = asyncio.run(loop.run("Go.", check=False))
     assert finished.reason == "max_hand_offs"
     assert finished.rounds == len(used(chat)) == hand_overs + 1
     retried = Conversation(FunctionModel(lambda *_: costly(Text("no"))))
-    finished = asyncio.run(ToolLoop(retried, max_rounds=max_rounds).run_to_end("Go.", output=int, output_retries=99))
+    finished = asyncio.run(
+        ToolLoop(retried, max_rounds=max_rounds).run("Go.", output=int, output_retries=99, check=False)
+    )
     assert (finished.reason, finished.rounds, len(used(retried))) == ("max_rounds", max_rounds + 1, max_rounds + 1)

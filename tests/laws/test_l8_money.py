@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.context.tokens import CHARACTERS_PER_TOKEN
-from antiphon.conversation import Agent, Conversation, LoopFinished, RunLimits, ToolLoop
+from antiphon.conversation import Agent, Conversation, RunLimits, ToolLoop
 from antiphon.conversation.compaction import compact_when_needed
 from antiphon.errors import CallRefused, ConversationError
 from antiphon.history import AgentHistory, ContextEntry, DebugLogEntry, ModelOutputEntry
@@ -69,7 +69,7 @@ def test_a_run_stays_within_its_money(max_cost: float, answer_tokens: int, steps
     history, question = AgentHistory(), ["Go."]
     while True:  # in one process, or continued in others
         chat = priced(obedient(answer_tokens), AgentHistory(history.entries))
-        finished = asyncio.run(ToolLoop(chat, limits=limits).run_to_end(*question, steps=steps))
+        finished = asyncio.run(ToolLoop(chat, limits=limits).run(*question, steps=steps, check=False))
         history, question = chat.history, []
         if finished.reason != "stepped":
             break
@@ -103,7 +103,7 @@ def test_a_stream_ends_when_the_money_is_used() -> None:
             closed.append(True)
 
     chat = priced(FunctionModel(endless))
-    finished = asyncio.run(asyncio.wait_for(ToolLoop(chat, max_cost=0.5).run_to_end("Go."), 60))
+    finished = asyncio.run(asyncio.wait_for(ToolLoop(chat, max_cost=0.5).run("Go.", check=False), 60))
     assert (finished.reason, closed) == ("cost_budget", [True])
     assert Decimal("0.2") < spent(chat) <= Decimal("0.52"), "what was not reported is counted"
     assert finished.text.startswith("word")
@@ -179,7 +179,7 @@ def test_money_holds_over_a_route_and_typed_retries(max_cost: float) -> None:
     assert spent(chat) <= Decimal(str(max_cost)) + prompt_growth(chat)
     typed = priced(obedient(400, calls=False))
     finished = asyncio.run(
-        ToolLoop(typed, max_cost=max_cost, max_rounds=50).run_to_end("Go.", output=int, output_retries=50)
+        ToolLoop(typed, max_cost=max_cost, max_rounds=50).run("Go.", output=int, output_retries=50, check=False)
     )
     assert finished.reason == "cost_budget"
     assert spent(typed) <= Decimal(str(max_cost)) + prompt_growth(typed)
@@ -202,7 +202,7 @@ def test_money_holds_over_agents_as_tools(parallel: int) -> None:
 
     worker = Agent("worker", model=FunctionModel(endless, name="worker")).as_tool()
     chat = Conversation(FunctionModel(leading), tools=[worker], prices=PRICES)
-    finished: LoopFinished = asyncio.run(asyncio.wait_for(ToolLoop(chat, max_cost=1).run_to_end("Go."), 60))
+    finished = asyncio.run(asyncio.wait_for(ToolLoop(chat, max_cost=1).run("Go.", check=False), 60))
     assert finished.reason == "cost_budget"
     assert spent(chat) <= Decimal("1.02")
     assert chat.totals.spend.total == spent(chat)

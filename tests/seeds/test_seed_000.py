@@ -11,7 +11,7 @@ import pytest
 
 import antiphon as ap
 from antiphon.history import ToolCallResultsEntry
-from antiphon.providers import HttpProviderClient
+from antiphon.providers import HttpProviderClient, ProviderCallOptions
 from antiphon.wire import formats
 from gateway.strict_upstream import StrictUpstream
 from providers.scripted_server import Received, Reply, ScriptedServer
@@ -139,7 +139,7 @@ def test_strategy_is_a_setting_of_a_running_conversation(strategy: Any) -> None:
 def test_unknown_strategy_is_named() -> None:
     with ScriptedServer(upstream) as server:
         provider = HttpProviderClient("openai", base_url=server.url, keys=["sk-x"])
-        options = ap.ProviderCallOptions(strategy="all")  # type: ignore[arg-type]
+        options = ProviderCallOptions(strategy="all")  # type: ignore[arg-type]
         chat = ap.Conversation("gpt-4o", provider=provider, call_options=options)
         chat.add("搜索")
         with pytest.raises(

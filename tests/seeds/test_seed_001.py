@@ -17,11 +17,12 @@ import msgspec
 import openai
 import pytest
 
-from antiphon import Conversation, fix_tool_call_sequence
+from antiphon import Conversation
 from antiphon.parts import text_of
 from antiphon.providers import provider
 from antiphon.providers.default_model import PREFERRED
 from antiphon.providers.presets import PRESETS
+from antiphon.repair import fix_tool_call_sequence
 from providers.scripted_server import Received, Reply, ScriptedServer
 from support.antiphon_process import AntiphonProcess, run_antiphon
 from support.waiting import free_port

@@ -10,7 +10,8 @@ import pytest
 
 import antiphon as ap
 from antiphon.errors import InvalidEntry
-from antiphon.providers import HttpProviderClient
+from antiphon.history import DecoratedContextEntry, HistoryEntryKind, LiveContextInjectedEntry
+from antiphon.providers import HttpProviderClient, ProviderCallOptions
 from antiphon.wire import formats
 from antiphon.wire.output import ProviderError
 from gateway.strict_upstream import StrictUpstream, text_answer
@@ -27,9 +28,9 @@ def test_entries_versions_and_state() -> None:
     history.append(ap.SetMemoryNotebookEntry("exam in July"))
     history.append(ap.DebugLogEntry("provider", "only for people"))
     assert [entry.kind for entry in history.entries] == [
-        ap.HistoryEntryKind.SET_SYSTEM_INSTRUCTION,
-        ap.HistoryEntryKind.SET_MEMORY_NOTEBOOK,
-        ap.HistoryEntryKind.DEBUG_LOG,
+        HistoryEntryKind.SET_SYSTEM_INSTRUCTION,
+        HistoryEntryKind.SET_MEMORY_NOTEBOOK,
+        HistoryEntryKind.DEBUG_LOG,
     ]
     assert (history.version, history.system_instruction, history.memory_notebook) == (3, "Be brief.", "exam in July")
     snapshot = history.snapshot()
@@ -37,11 +38,11 @@ def test_entries_versions_and_state() -> None:
     assert (snapshot.version, asked.sequence_number) == (3, 4)
     decorated = asked.with_live_screen("12:00")
     context = ap.render_live_context(history.snapshot(), ap.LiveContextOptions(live_screen="12:00"))
-    assert isinstance(context[-1], ap.DecoratedContextEntry)
+    assert isinstance(context[-1], DecoratedContextEntry)
     assert not any(isinstance(entry, ap.DebugLogEntry) for entry in context)
     with pytest.raises(InvalidEntry, match="DecoratedContextEntry"):
         history.append(decorated)  # type: ignore[type-var]
-    assert ap.LiveContextInjectedEntry("12:00", 4).kind == "live_context_injected"
+    assert LiveContextInjectedEntry("12:00", 4).kind == "live_context_injected"
 
 
 def test_plan_with_claude_execute_with_openai(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,7 +114,7 @@ def test_options_switch_the_live_context_and_debug_data() -> None:
         chat.add("Hi.")
         chat.call_model_sync()
         assert "now: 12:00" in str(upstream.bodies[-1])
-        chat.call_options = ap.ProviderCallOptions(live_context=False, debug=True)
+        chat.call_options = ProviderCallOptions(live_context=False, debug=True)
         version = chat.history.version
         chat.call_model_sync()
         assert "now: 12:00" not in str(upstream.bodies[-1])
@@ -125,7 +126,7 @@ def test_options_switch_the_live_context_and_debug_data() -> None:
         assert "request body" not in str(chat.context())
 
         async def call_directly() -> None:
-            options = ap.ProviderCallOptions(model="gpt-4o", live_context=False, debug=True)
+            options = ProviderCallOptions(model="gpt-4o", live_context=False, debug=True)
             async for _ in client.call_model(chat.context(), options):
                 pass
             assert "now: 12:00" not in str(upstream.bodies[-1])

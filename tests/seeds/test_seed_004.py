@@ -12,6 +12,7 @@ from langgraph.graph import END, START, StateGraph
 import antiphon as ap
 from antiphon.context import CharacterEstimate
 from antiphon.conversation.compaction import compact_when_needed
+from antiphon.errors import ConversationError
 from antiphon.graph import Conversations, ConversationState, LLMNode, ToolNode
 from antiphon.providers import HttpProviderClient
 from antiphon.providers.scripted import ScriptedModel, call
@@ -39,7 +40,7 @@ def test_messages_are_managed() -> None:
 @pytest.mark.parametrize("message", ["", {"role": "user", "content": ""}])
 def test_empty_message_is_refused_however_it_is_written(message: Any) -> None:
     chat = ap.Conversation(ScriptedModel())
-    with pytest.raises(ap.ConversationError, match="empty user message"):
+    with pytest.raises(ConversationError, match="empty user message"):
         chat.add(message)
     assert chat.history.version == 0
 

@@ -7,6 +7,7 @@ import dataclasses
 from typing import Literal, assert_type
 
 import antiphon as ap
+from antiphon.history import AgentHistorySnapshot
 
 
 @dataclasses.dataclass
@@ -24,7 +25,7 @@ class Receipt:
 async def balance(context: ap.ToolContext[Account]) -> str:
     "The balance of the account."
     assert_type(context.state, Account)
-    assert_type(context.history, ap.AgentHistorySnapshot)
+    assert_type(context.history, AgentHistorySnapshot)
     assert_type(context.usage, ap.TokenUsage)
     return str(context.state.balance)
 
@@ -58,7 +59,7 @@ async def main() -> None:
         assert_type(chat.state, Account)
         loop = ap.ToolLoop(chat, max_rounds=3, max_seconds=60)
         receipt = await loop.run("Pay.", output=Receipt)
-        assert_type(receipt, ap.LoopResult[Receipt])
+        assert_type(receipt, ap.RunResult[Receipt])
         assert_type(receipt.output, Receipt)
         print(receipt.output.amount)
         async for event in loop.stream("Bye.", settings={"seed": 1}):

@@ -10,8 +10,10 @@ import msgspec
 import pytest
 
 import antiphon as ap
+from antiphon.conversation import PartialOutput
 from antiphon.conversation.output.typed_output import ANSWER_TOOL
-from antiphon.wire import FORMATS
+from antiphon.providers import HttpProviderClient
+from antiphon.wire import FORMATS, ModelOutput, ToolDefinition
 from antiphon.wire.capabilities import CapabilityOverride, CapabilityTable
 from antiphon.wire.request import ModelRequest
 from gateway.rig import MODELS
@@ -43,16 +45,16 @@ class Provider:
         self.answers: list[Any] = []
         upstream.answer = self._answer
 
-    def client(self) -> ap.HttpProviderClient:
+    def client(self) -> HttpProviderClient:
         rule = CapabilityOverride(model="*", structured_output=self.is_native)
-        return ap.HttpProviderClient(
+        return HttpProviderClient(
             PRESET_OF[self.upstream.format],
             base_url=self.upstream.base_url,
             keys=[KEY],
             capabilities=CapabilityTable([rule]),
         )
 
-    def _answer(self, request: ModelRequest) -> ap.ModelOutput:
+    def _answer(self, request: ModelRequest) -> ModelOutput:
         self.requests.append(request)
         answer = self.answers.pop(0)
         if isinstance(answer, ap.ToolCallRequest):
@@ -65,8 +67,8 @@ class Provider:
         )
 
 
-def output(part: Any, stop_reason: Any, model: str) -> ap.ModelOutput:
-    return ap.ModelOutput(parts=(part,), stop_reason=stop_reason, id="a1", model=model, usage=ap.TokenUsage(5, 5))
+def output(part: Any, stop_reason: Any, model: str) -> ModelOutput:
+    return ModelOutput(parts=(part,), stop_reason=stop_reason, id="a1", model=model, usage=ap.TokenUsage(5, 5))
 
 
 @pytest.fixture(params=FORMATS)
@@ -102,7 +104,7 @@ def test_the_answer_is_a_checked_value(provider: Provider) -> None:
     assert provider.upstream.refused == []
     first = provider.requests[0]
     assert (first.output_format is not None) is provider.is_native
-    names = [definition.name for definition in first.tools if isinstance(definition, ap.ToolDefinition)]
+    names = [definition.name for definition in first.tools if isinstance(definition, ToolDefinition)]
     assert names == (["look"] if provider.is_native else ["look", ANSWER_TOOL])
 
 
@@ -124,7 +126,7 @@ def test_a_stream_ends_with_the_value(provider: Provider) -> None:
         return [event async for event in ap.ToolLoop(chat).stream("Go.", output=Weather)]
 
     seen = asyncio.run(events())
-    partial = [event.value for event in seen if isinstance(event, ap.PartialOutput)]
+    partial = [event.value for event in seen if isinstance(event, PartialOutput)]
     assert partial[-1] == {"city": "Oslo", "degrees": 7, "tags": ["cold", "wet"]}
     assert isinstance(seen[-1], ap.LoopFinished)
     assert seen[-1].output == Weather("Oslo", 7, ["cold", "wet"])

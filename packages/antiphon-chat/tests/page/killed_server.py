@@ -13,6 +13,7 @@ from typing import Any
 
 import antiphon as ap
 from antiphon.history import SqliteStore
+from antiphon.providers import ProviderCallOptions
 from antiphon.providers.default_model import ModelChoice
 from antiphon.providers.router import ProviderRouter
 from antiphon.providers.scripted import call
@@ -45,7 +46,7 @@ def tools(marks: Path, *, hang: bool) -> list[Any]:
     return [charge, fetch]
 
 
-async def answer(context: Sequence[Any], options: ap.ProviderCallOptions) -> AsyncIterator[Any]:
+async def answer(context: Sequence[Any], options: ProviderCallOptions) -> AsyncIterator[Any]:
     """Call the tool that the question names, then tell what came of it; `talk` talks forever."""
     last = context[-1]
     if last.role == "tool_result":

@@ -10,6 +10,7 @@ from typing import Any
 
 import antiphon as ap
 from antiphon.parts import Text, Thinking
+from antiphon.providers import ProviderCallOptions
 from antiphon.providers.scripted import call
 from antiphon.wire.output import ProviderError
 from page.rig import Browser, Gate, models, served
@@ -33,7 +34,7 @@ GATES: dict[str, Gate] = {}
 def talker() -> ap.FunctionModel:
     """Does what the message says, so that one server serves all tests."""
 
-    async def answer(context: Sequence[Any], options: ap.ProviderCallOptions) -> AsyncIterator[Any]:
+    async def answer(context: Sequence[Any], options: ProviderCallOptions) -> AsyncIterator[Any]:
         words = last_words(context)
         if words.startswith("wait"):
             yield Thinking("I wait **here**.")
@@ -56,7 +57,7 @@ def talking_chat(path: Path) -> AbstractContextManager[Browser]:
     """The chat, served: `talker`, and models named `other` and `broken`."""
     other = ap.FunctionModel(lambda context, options: "The other one speaks.", name="other")
 
-    def broken(context: Sequence[Any], options: ap.ProviderCallOptions) -> Any:
+    def broken(context: Sequence[Any], options: ProviderCallOptions) -> Any:
         return ProviderError("the key was refused", "authentication") if len(context) < 2 else "Well again."
 
     known = models(talker(), other, ap.FunctionModel(broken, name="broken"))

@@ -17,6 +17,7 @@ from playwright.sync_api import expect
 
 import antiphon as ap
 from antiphon.parts import Image
+from antiphon.providers import ProviderCallOptions
 from antiphon.providers.scripted import call
 from page.rig import WAIT, Browser, Gate, served
 from page.talking_chat import GATES, edit_in_fork, inputs, talking_chat
@@ -145,7 +146,7 @@ def test_large_pictures_of_tools_are_shown_after_a_reload(chromium: Chromium, tm
         "Draw a picture."
         return Image("image/png", picture)
 
-    def answer(context: Sequence[Any], options: ap.ProviderCallOptions) -> Any:
+    def answer(context: Sequence[Any], options: ProviderCallOptions) -> Any:
         return call("draw") if context[-1].role == "model_input" else "Drawn."
 
     with (

@@ -14,6 +14,7 @@ from playwright.sync_api import Browser as Chromium
 from playwright.sync_api import expect
 
 import antiphon as ap
+from antiphon.providers import ProviderCallOptions
 from antiphon.providers.scripted import call
 from page.rig import served
 from page.window import Window, window
@@ -69,7 +70,7 @@ def look(what: str) -> str:
     return f"{what}: {HOSTILE}"
 
 
-def hostile(context: Sequence[Any], options: ap.ProviderCallOptions) -> Any:
+def hostile(context: Sequence[Any], options: ProviderCallOptions) -> Any:
     if type(context[-1]).__name__ == "ToolCallResultsEntry":
         return f"Done. {HOSTILE}\n\n```html\n{HOSTILE}\n```\n\n| {HOSTILE} |\n|---|\n| x |"
     return [call("look", what=HOSTILE), call("create_plan", title=HOSTILE[:180], goal=HOSTILE, tasks=[HOSTILE[:150]])]

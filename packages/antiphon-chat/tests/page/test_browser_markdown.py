@@ -12,6 +12,7 @@ from playwright.sync_api import Browser as Chromium
 from playwright.sync_api import expect
 
 import antiphon as ap
+from antiphon.providers import ProviderCallOptions
 from page.rig import Browser, served
 from page.window import ON_PHONE, window
 
@@ -22,7 +23,7 @@ REST = "de`\n\n```python\n" + "x = 1  # " + "long " * 60 + "\n```\n\n```mermaid\
 
 @pytest.fixture(scope="module")
 def chat(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    async def answer(context: Sequence[Any], options: ap.ProviderCallOptions) -> AsyncIterator[str]:
+    async def answer(context: Sequence[Any], options: ProviderCallOptions) -> AsyncIterator[str]:
         yield START
         while not GATE.is_set():
             await asyncio.sleep(0.01)

@@ -10,6 +10,7 @@ from playwright.sync_api import Browser as Chromium
 from playwright.sync_api import Route, expect
 
 import antiphon as ap
+from antiphon.providers import ProviderCallOptions
 from page.rig import Browser, served
 from page.window import Window, window
 from support.repository import CHAT
@@ -26,7 +27,7 @@ Storage.prototype.setItem = () => { throw new DOMException("full", "QuotaExceede
 
 @pytest.fixture(scope="module")
 def chat(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    def answer(context: Sequence[Any], options: ap.ProviderCallOptions) -> str:
+    def answer(context: Sequence[Any], options: ProviderCallOptions) -> str:
         return f"Answer {sum(isinstance(entry, ap.ModelInputEntry) for entry in context)}."
 
     folder = tmp_path_factory.mktemp("robustness")

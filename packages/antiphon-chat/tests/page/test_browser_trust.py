@@ -13,6 +13,7 @@ from playwright.sync_api import expect
 import antiphon as ap
 from antiphon.history import SqliteStore
 from antiphon.parts import text_of
+from antiphon.providers import ProviderCallOptions
 from antiphon.providers.scripted import call
 from page.chat_process import web_chat
 from page.rig import Browser, served
@@ -30,7 +31,7 @@ def book_flight(to: str) -> str:
 
 @pytest.fixture(scope="module")
 def chat(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    async def answer(context: Sequence[Any], options: ap.ProviderCallOptions) -> AsyncIterator[Any]:
+    async def answer(context: Sequence[Any], options: ProviderCallOptions) -> AsyncIterator[Any]:
         words = text_of(context[-1].content) if isinstance(context[-1], ap.ModelInputEntry) else ""
         if words.startswith("fly"):
             yield call("book_flight", to=words.split()[1])

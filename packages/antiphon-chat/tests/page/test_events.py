@@ -17,6 +17,7 @@ from antiphon.conversation.events import LoopEvent, RoundStarted, RoundUsage, Te
 from antiphon.conversation.turn import EntryPosition
 from antiphon.history import AgentHistory, ModelInputEntry
 from antiphon.parts import Thinking, ToolCallRequest
+from antiphon.providers import ProviderCallOptions
 from antiphon.providers.scripted import call
 from antiphon_chat.page.event_stream import EntryAppended, EventBuffer, EventOrder, TurnStarted, frame
 from antiphon_chat.page.live_conversation import LiveConversation
@@ -36,7 +37,7 @@ async def look(what: str, context: ap.ToolContext) -> str:
 def in_two_rounds() -> ap.FunctionModel:
     """Thinks, says something and looks twice; then answers at length."""
 
-    async def answer(context: Sequence[Any], options: ap.ProviderCallOptions) -> AsyncIterator[Any]:
+    async def answer(context: Sequence[Any], options: ProviderCallOptions) -> AsyncIterator[Any]:
         if type(context[-1]).__name__ == "ModelInputEntry":
             yield Thinking("Two things to see.")
             yield "I look."
@@ -205,7 +206,7 @@ def test_two_watchers_receive_the_same(browser: Browser) -> None:
 def test_a_watcher_that_leaves_does_not_stop_the_turn(tmp_path: Path) -> None:
     gate = Gate()
 
-    async def answer(context: Sequence[Any], options: ap.ProviderCallOptions) -> AsyncIterator[str]:
+    async def answer(context: Sequence[Any], options: ProviderCallOptions) -> AsyncIterator[str]:
         yield "Begun, "
         await gate.passed()
         yield "and done."

@@ -11,6 +11,7 @@ import pytest
 import antiphon as ap
 from antiphon.history import ContextEntry, ModelInputEntry, ModelOutputEntry, SqliteStore
 from antiphon.http.client.client import HttpClient
+from antiphon.providers import ProviderCallOptions
 from antiphon.providers.client import ProviderClient
 from antiphon.providers.scripted import call
 from antiphon.wire.delta import Failed, ModelOutputDelta, UsageReported
@@ -83,7 +84,7 @@ class WithoutUsage(ProviderClient):
         self._model = model
 
     async def call_model(
-        self, context: Sequence[ContextEntry], options: ap.ProviderCallOptions
+        self, context: Sequence[ContextEntry], options: ProviderCallOptions
     ) -> AsyncIterator[ModelOutputDelta]:
         async for delta in self._model.call_model(context, options):
             if not isinstance(delta, UsageReported):
@@ -95,7 +96,7 @@ def test_every_call_of_a_model_is_charged(tmp_path: Path, reports: bool) -> None
     """Rounds, summaries, streams that are stopped, and answers without reported usage."""
     gate = Gate()
 
-    async def answer(context: Sequence[Any], options: ap.ProviderCallOptions) -> AsyncIterator[Any]:
+    async def answer(context: Sequence[Any], options: ProviderCallOptions) -> AsyncIterator[Any]:
         words = getattr(context[-1].content[-1], "text", "")
         if words == "stop me":
             yield "x" * 250
@@ -144,7 +145,7 @@ def test_a_decision_after_which_the_turn_continues_is_a_request(tmp_path: Path) 
         "Pay."
         return "Paid."
 
-    def answer(context: Sequence[Any], options: ap.ProviderCallOptions) -> Any:
+    def answer(context: Sequence[Any], options: ProviderCallOptions) -> Any:
         return [call("pay"), call("pay")] if context[-1].role == "model_input" else "Done."
 
     keys = [ClientKeySettings(name="ben", key=hash_key(SECRET), requests_per_minute=1)]

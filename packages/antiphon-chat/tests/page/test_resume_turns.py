@@ -17,6 +17,7 @@ import antiphon as ap
 from antiphon.conversation.events import LoopFinished
 from antiphon.errors import StoreFull
 from antiphon.history import HistoryEntry, SqliteStore
+from antiphon.providers import ProviderCallOptions
 from antiphon.providers.scripted import call
 from antiphon.tools.call_runner import UNKNOWN_OUTCOME
 from antiphon.wire import ProviderError
@@ -32,7 +33,7 @@ def waiting_model(gate: Gate, *after: str) -> ap.FunctionModel:
     """Streams some text, waits at the gate, continues; later answers are `after`."""
     later = iter(after)
 
-    async def say(context: Sequence[Any], options: ap.ProviderCallOptions) -> AsyncIterator[str]:
+    async def say(context: Sequence[Any], options: ProviderCallOptions) -> AsyncIterator[str]:
         if len(context) > 1:
             yield next(later)
             return
@@ -111,7 +112,7 @@ def send_mail(to: str) -> str:
 
 
 def two_mails() -> ap.FunctionModel:
-    def say(context: Sequence[Any], options: ap.ProviderCallOptions) -> Any:
+    def say(context: Sequence[Any], options: ProviderCallOptions) -> Any:
         if context[-1].role == "tool_result":
             return "; ".join(part.result_markdown for part in context[-1].content)
         return [call("send_mail", to="ada"), call("send_mail", to="ben")]

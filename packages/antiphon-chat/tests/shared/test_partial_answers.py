@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import antiphon as ap
+from antiphon.conversation import rounds_of
 from antiphon.conversation.events import LoopFinished, RoundStarted, TextDelta, ThinkingDelta
 from antiphon.history import SqliteStore
 from antiphon_chat.shared.partial_answers import PartialAnswers
@@ -64,7 +65,7 @@ def test_the_recovered_answer_is_of_its_model_and_of_no_agent(
     output = history.entries[-1]
     assert isinstance(output, ap.ModelOutputEntry)
     assert output.origin == origin
-    *_, last = ap.rounds_of(history.snapshot())
+    *_, last = rounds_of(history.snapshot())
     assert (last.agent, last.model) == ("", model)
 
 

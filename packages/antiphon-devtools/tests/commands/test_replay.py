@@ -15,6 +15,7 @@ import pytest
 import antiphon as ap
 from antiphon.cli import main
 from antiphon.cli.terminal import width_of
+from antiphon.conversation.replay import compare
 from antiphon.providers.scripted import call
 from antiphon_chat.terminal.comparison_table import comparison_lines
 from providers.scripted_server import Reply, ScriptedServer
@@ -111,7 +112,7 @@ def test_chinese_and_narrow(conversation: str, server: ScriptedServer, capsys: p
     assert "（来自记录）" in "\n".join(lines)
     with ap.open_store(_store()) as store:
         branch, original = (store.open(info.id) for info in store.list())
-        narrow = comparison_lines(ap.compare(original, branch), 30)
+        narrow = comparison_lines(compare(original, branch), 30)
     assert max(map(width_of, narrow[:-2])) <= 30
     assert sum("old/old" in line for line in narrow) == 3, "one block for each model where two columns do not fit"
 

@@ -58,13 +58,15 @@ def test_hand_offs_are_agents_or_their_names() -> None:
     billing = Agent("billing", "You know invoices.")
     assert Agent("desk", hand_offs=[billing, "travel"]).hand_offs == ("billing", "travel")
     model = ScriptedModel(call("hand_off_to_billing", reason="an invoice"), "Paid.")
-    loop = ToolLoop(Conversation(model), agents=[Agent("desk", hand_offs=[billing]), billing])
+    loop = ToolLoop(Conversation(model), agents=[Agent("desk", hand_offs=[billing])])
     assert loop.run_sync("Is it paid?").text == "Paid."
     for wrong in ("billing", [5]):
         with pytest.raises(ConversationError, match="expected a list of agents or of their names"):
             Agent("desk", hand_offs=wrong)  # type: ignore[arg-type]
-    with pytest.raises(ConversationError, match="desk may hand off to billing, which is not among the agents"):
-        ToolLoop(Conversation(model), agents=[Agent("desk", hand_offs=[billing])])
+    with pytest.raises(ConversationError, match="desk may hand off to travel, which is not among the agents"):
+        ToolLoop(Conversation(model), agents=[Agent("desk", hand_offs=[billing, "travel"])])
+    with pytest.raises(ConversationError, match="two agents have the same name"):
+        ToolLoop(Conversation(model), agents=[Agent("desk", hand_offs=[billing]), Agent("billing")])
 
 
 def test_a_hand_off_switches_instructions_model_and_tools() -> None:

@@ -25,7 +25,7 @@ from antiphon.conversation import (
     RoundStarted,
     RoundUsage,
     RunLimits,
-    StepResult,
+    RunResult,
     TextDelta,
     ThinkingDelta,
     ToolCallDelta,
@@ -246,7 +246,8 @@ def test_results_of_run_and_run_sync() -> None:
     chat = Conversation(ScriptedModel(call("look"), "It rains.", call("ask")), tools=[*World().tools(), ask])
     result = asyncio.run(ToolLoop(chat).run("Go."))
     assert (result.reason, result.text, str(result), result.rounds) == ("answered", "It rains.", "It rains.", 2)
-    assert result.output == chat.recent(1)[0]
+    assert (result.output, result.entry) == ("It rains.", chat.recent(1)[0])
+    assert (result.chat, result.totals.calls, result.cost) == (chat, 1, None)
     assert result.usage == TokenUsage() + chat.usage
     waiting = ToolLoop(chat).run_sync("Ask.")
     assert waiting.reason == "approval"
@@ -408,7 +409,7 @@ def test_step_offers_response_follow_up_and_last_result() -> None:
         "Look."
         return "rain"
 
-    async def steps() -> list[StepResult]:
+    async def steps() -> list[RunResult]:
         loop = ToolLoop(Conversation(ScriptedModel(call("look"), "It rains."), tools=[look]))
         return [await loop.step("Look."), await loop.step()]
 
@@ -416,7 +417,9 @@ def test_step_offers_response_follow_up_and_last_result() -> None:
     assert (first.requires_follow_up, first.next_prompt) == (True, "rain")
     assert first.last_tool_result is not None
     assert first.last_tool_result.result_markdown == "rain"
-    assert second == StepResult("It rains.", False, first.last_tool_result)
+    assert (second.text, second.requires_follow_up, second.next_prompt) == ("It rains.", False, "")
+    assert second.last_tool_result == first.last_tool_result
+    assert (first.rounds, first.next_prompt) == (1, "rain"), "a result stays as it is while its run continues"
 
 
 def test_results_have_durations_and_tracebacks_in_the_log() -> None:

@@ -7,6 +7,7 @@ import asyncio
 import msgspec
 
 import antiphon as ap
+from antiphon.conversation import RetryScheduled
 from providers.http_client import CHAT, ERROR_429, client_of
 from providers.scripted_server import Reply, ScriptedServer
 
@@ -20,5 +21,5 @@ def test_a_turn_reports_the_wait_for_a_rate_limit() -> None:
         events = asyncio.run(run(ap.Conversation(client_of(server))))
     kinds = [type(event).__name__ for event in events]
     assert kinds[:4] == ["EntryAppended", "RoundStarted", "RetryScheduled", "TextDelta"]
-    (wait,) = (event for event in events if isinstance(event, ap.RetryScheduled))
+    (wait,) = (event for event in events if isinstance(event, RetryScheduled))
     assert (wait.seconds >= 40, wait.error.kind, wait.error.retry_after) == (True, "rate_limit", 40.0)

@@ -20,7 +20,7 @@ plans = st.lists(
 
 
 async def stepped(loop: ToolLoop, steps: int = 1) -> list[LoopEvent]:
-    return [event async for event in loop.resume(steps=steps)]
+    return [event async for event in loop.stream(steps=steps)]
 
 
 def asked(question: str = "Go.") -> AgentHistory:

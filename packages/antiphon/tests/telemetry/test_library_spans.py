@@ -19,7 +19,9 @@ from opentelemetry.semconv._incubating.metrics import gen_ai_metrics
 
 import antiphon as ap
 from antiphon import telemetry
+from antiphon.providers import HttpProviderClient
 from antiphon.telemetry import switch
+from antiphon.wire import ModelOutput, OutputFormat, ProviderError, Reasoning
 from providers.sample_answers import PRESET_OF, STREAMS
 from providers.scripted_server import Reply, ScriptedServer
 from support.installed import needs_chat
@@ -188,7 +190,7 @@ def test_errors_have_a_type() -> None:
         return ""
 
     calls = [ap.call("broken"), ap.call("slow"), ap.call("absent")]
-    model = ap.ScriptedModel(calls, ap.ProviderError("x", "overloaded"))
+    model = ap.ScriptedModel(calls, ProviderError("x", "overloaded"))
     with exported() as receiver:
         loop = ap.ToolLoop(ap.Conversation(model, tools=[broken, slow]))
         with pytest.raises(ap.ModelCallFailed):
@@ -271,7 +273,7 @@ def test_an_agent_as_a_tool_is_inside_the_span_of_its_call() -> None:
 @pytest.mark.parametrize("format_name", STREAMS)
 def test_the_provider_gets_the_trace(format_name: str) -> None:
     with ScriptedServer(Reply(status=529), Reply(body=STREAMS[format_name])) as server, exported() as receiver:
-        client = ap.HttpProviderClient(PRESET_OF[format_name], base_url=server.url, keys=["k"])
+        client = HttpProviderClient(PRESET_OF[format_name], base_url=server.url, keys=["k"])
         router = ap.ProviderRouter({"here": client})
         run(ap.ToolLoop(ap.Conversation("here/m", provider=router)))
     (chat,) = [span for span in receiver.spans if span.name.startswith("chat")]
@@ -399,7 +401,7 @@ def test_names_are_those_of_the_registry() -> None:
     attributes = {value for name, value in vars(gen_ai_attributes).items() if name.isupper()}
     metrics = {value for name, value in vars(gen_ai_metrics).items() if name.isupper()}
     usage = ap.TokenUsage(100, 20, 60, 5, 7)
-    answer = ap.ModelOutput(parts=(ap.Text("Hi."),), stop_reason="end", usage=usage)
+    answer = ModelOutput(parts=(ap.Text("Hi."),), stop_reason="end", usage=usage)
     settings = ap.ModelSettings(
         temperature=0.5,
         top_p=0.9,
@@ -409,8 +411,8 @@ def test_names_are_those_of_the_registry() -> None:
         seed=1,
         presence_penalty=0.1,
         frequency_penalty=0.1,
-        reasoning=ap.Reasoning(effort="low"),
-        output_format=ap.OutputFormat("json_object"),
+        reasoning=Reasoning(effort="low"),
+        output_format=OutputFormat("json_object"),
     )
     with exported(OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT="true") as receiver:
         chat = ap.Conversation(

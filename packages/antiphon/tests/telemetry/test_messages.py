@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 import antiphon as ap
+from antiphon.parts import Part
 from antiphon.telemetry.messages import input_messages, output_messages, system_instructions, to_part, tool_definitions
 from antiphon.wire.request import ToolDefinition
 
-PARTS: list[tuple[ap.Part, str]] = [
+PARTS: list[tuple[Part, str]] = [
     (ap.Text("Hi."), "text"),
     (ap.Thinking("Hm."), "reasoning"),
     (ap.Refusal("No."), "text"),
@@ -50,7 +51,7 @@ def check(part: dict[str, Any], models: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(("part", "kind"), PARTS)
-def test_a_part_has_the_fields_of_its_type(part: ap.Part, kind: str, models: dict[str, Any]) -> None:
+def test_a_part_has_the_fields_of_its_type(part: Part, kind: str, models: dict[str, Any]) -> None:
     written = json.loads(json.dumps(to_part(part)))
     assert written["type"] == kind
     check(written, models)

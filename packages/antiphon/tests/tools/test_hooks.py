@@ -10,8 +10,9 @@ from msgspec import structs
 
 import antiphon as ap
 from antiphon.history import ModelInputEntry, ToolCallResultsEntry
-from antiphon.parts import Text
+from antiphon.parts import OutputPart, Text
 from antiphon.providers.scripted import ScriptedModel, call
+from antiphon.tools import HookedModelCall
 from support.planned_turns import refusals
 
 
@@ -31,7 +32,7 @@ class Recorder(ap.Hook):
         self.notes.append(f"{self.name} {what}")
         return asyncio.sleep(0) if self.is_async else None
 
-    def before_model(self, call: ap.HookedModelCall) -> Any:
+    def before_model(self, call: HookedModelCall) -> Any:
         return self._note(f"before model, {len(call.tools)} tools")
 
     def after_model(self, parts: Any) -> Any:
@@ -59,14 +60,14 @@ def test_hooks_observe_in_order_and_back() -> None:
 
 
 class Changer(ap.Hook):
-    async def before_model(self, call: ap.HookedModelCall) -> None:
+    async def before_model(self, call: HookedModelCall) -> None:
         call.settings = structs.replace(call.settings, seed=7)
         call.context = [
             structs.replace(entry, content=(Text("masked"),)) if isinstance(entry, ModelInputEntry) else entry
             for entry in call.context
         ]
 
-    def after_model(self, parts: tuple[ap.OutputPart, ...]) -> tuple[ap.OutputPart, ...]:
+    def after_model(self, parts: tuple[OutputPart, ...]) -> tuple[OutputPart, ...]:
         return tuple(Text(part.text.upper()) if isinstance(part, Text) else part for part in parts)
 
     def before_tool(self, call: ap.ToolCallRequest, tool: ap.Tool | None) -> ap.ToolCallRequest:
@@ -91,7 +92,7 @@ def test_hooks_change_what_is_sent_run_and_recorded() -> None:
 @pytest.mark.parametrize("is_streamed", [False, True])
 def test_a_refused_model_call_ends_the_turn_with_the_reason(is_streamed: bool) -> None:
     class Stop(ap.Hook):
-        def before_model(self, call: ap.HookedModelCall) -> None:
+        def before_model(self, call: HookedModelCall) -> None:
             if call.usage.total:
                 raise ap.CallRefused("the budget is used")
 
@@ -137,7 +138,7 @@ class Broken(ap.Hook):
     def __init__(self, where: str) -> None:
         self.where = where
 
-    def before_model(self, call: ap.HookedModelCall) -> None:
+    def before_model(self, call: HookedModelCall) -> None:
         self._fail("before_model")
 
     def before_tool(self, call: ap.ToolCallRequest, tool: ap.Tool | None) -> None:
@@ -184,7 +185,7 @@ def test_agents_and_agents_as_tools_keep_the_hooks() -> None:
 
 def test_model_calls_by_hand_have_hooks_too() -> None:
     class Stop(ap.Hook):
-        def before_model(self, call: ap.HookedModelCall) -> None:
+        def before_model(self, call: HookedModelCall) -> None:
             raise ap.CallRefused("no")
 
     chat = ap.Conversation(ScriptedModel("x"), hooks=[Stop()])

@@ -35,7 +35,7 @@ def test_denied_call_was_not_run_and_the_other_keeps_its_time() -> None:
     loop.deny(waiting[0].tool_call_id, "no")
 
     async def resume() -> None:
-        async for _ in loop.resume():
+        async for _ in loop.stream():
             pass
 
     asyncio.run(resume())

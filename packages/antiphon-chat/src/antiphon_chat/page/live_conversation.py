@@ -253,7 +253,7 @@ class LiveConversation:
         self._continues_replay = (
             self._replay is not None
             and isinstance(event, LoopFinished)
-            and self._replay.continues_after(event)
+            and self._replay.continues_after(event.reason)
             and self._replay.has_more
         )
         self._has_finished = isinstance(event, LoopFinished) and not self._continues_replay

@@ -20,7 +20,7 @@ from contextlib import suppress
 import msgspec
 
 from antiphon.cli.terminal import escape_control_chars, wrapped
-from antiphon.conversation import LoopFinished
+from antiphon.conversation import RunResult
 from antiphon.errors import AntiphonError, StoreError, WriterConflict
 from antiphon.history import ModelInputEntry, ModelOutputEntry
 from antiphon.parts import InputPart, ToolCallRequest, text_of
@@ -279,7 +279,7 @@ class TerminalChat:
 
     # Turns.
 
-    async def _played(self, content: Sequence[InputPart]) -> LoopFinished:
+    async def _played(self, content: Sequence[InputPart]) -> RunResult:
         view: View = PlainView(shows_calls=True) if isinstance(self.editor, PlainInput) else self._turn_view
         return await run_turn(self.session, view, content)
 

@@ -14,7 +14,7 @@ from collections import Counter
 from importlib.util import find_spec
 
 from antiphon.cli.terminal import write_error
-from antiphon.conversation import LoopFinished
+from antiphon.conversation import RunResult
 from antiphon.errors import ConversationError
 from antiphon.parts import Document, InputPart, Text
 from antiphon_chat.language import format_choice, translate
@@ -62,7 +62,7 @@ async def one_shot(session: ChatSession, content: list[InputPart], *, as_json: b
     return _ended(session, finished)
 
 
-def _ended(session: ChatSession, finished: LoopFinished) -> int:
+def _ended(session: ChatSession, finished: RunResult) -> int:
     if finished.reason == "interrupted":
         return 130
     if finished.reason == "approval":
@@ -74,7 +74,7 @@ def _ended(session: ChatSession, finished: LoopFinished) -> int:
         return 1
     if finished.reason == "failed":
         return 1  # the view has reported the error
-    if not finished.text.strip():
+    if not (session.chat.turn.refusal or session.chat.turn.answer).strip():
         reason = _without_text(session, finished)
         write_error(f"antiphon: {translate('no answer: {reason}', reason=reason)}")
         return 1
@@ -83,7 +83,7 @@ def _ended(session: ChatSession, finished: LoopFinished) -> int:
     return 0
 
 
-def _without_text(session: ChatSession, finished: LoopFinished) -> str:
+def _without_text(session: ChatSession, finished: RunResult) -> str:
     """Why there is no text to print."""
     output = session.chat.turn.output
     others = (

@@ -27,6 +27,7 @@ from antiphon.conversation import (
     ModelSwitched,
     RetryScheduled,
     RoundStarted,
+    RunResult,
     TextDelta,
     ThinkingDelta,
     ToolCallFailed,
@@ -435,7 +436,7 @@ def _rows_of(line: str, columns: int) -> int:
     return rows
 
 
-async def run_turn(session: ChatSession, view: View, content: Sequence[InputPart]) -> LoopFinished:
+async def run_turn(session: ChatSession, view: View, content: Sequence[InputPart]) -> RunResult:
     """Send `content` (or continue the turn without any), show the events, and return how the turn ended."""
 
     def on_event(event: LoopEvent) -> None:
@@ -445,7 +446,7 @@ async def run_turn(session: ChatSession, view: View, content: Sequence[InputPart
     is_over = asyncio.Event()
     drawing = asyncio.create_task(_draw(view, is_over))
     try:
-        return await session.loop.run_to_end(*content, on_event=on_event)
+        return await session.loop.run(*content, on_event=on_event, check=False)
     finally:
         # Stopped by an event rather than cancelled: half a frame would stay on the screen.
         is_over.set()

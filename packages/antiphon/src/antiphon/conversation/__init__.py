@@ -16,7 +16,6 @@ from antiphon.conversation.events import (
     RetryScheduled,
     RoundStarted,
     RoundUsage,
-    StepResult,
     TextDelta,
     ThinkingDelta,
     ToolCallDelta,
@@ -25,10 +24,10 @@ from antiphon.conversation.events import (
     ToolCallProgress,
     ToolCallStarted,
 )
-from antiphon.conversation.loop import LoopResult, ToolLoop
+from antiphon.conversation.loop import ToolLoop
 from antiphon.conversation.model_call import PartsTracker, SideAnswer
 from antiphon.conversation.model_settings import ModelSettings
-from antiphon.conversation.run import RunLimits, RunTotals
+from antiphon.conversation.run import RunLimits, RunResult, RunTotals
 from antiphon.conversation.turn import Round, Turn, rounds_of
 
 __all__ = [
@@ -43,7 +42,6 @@ __all__ = [
     "HandOff",
     "LoopEvent",
     "LoopFinished",
-    "LoopResult",
     "ModelSettings",
     "ModelSwitched",
     "PartialOutput",
@@ -53,9 +51,9 @@ __all__ = [
     "RoundStarted",
     "RoundUsage",
     "RunLimits",
+    "RunResult",
     "RunTotals",
     "SideAnswer",
-    "StepResult",
     "TextDelta",
     "ThinkingDelta",
     "ToolCallDelta",

@@ -1,4 +1,7 @@
-"""`Agent`: a name, instructions, a model and tools; several of them over one history.
+"""`Agent`: a name, instructions, a model and tools. It runs by itself, or several of them share one history.
+
+    result = Agent("clerk", "You look after invoices.", tools=[find]).run_sync("Which invoice is open?")
+    result = agent.run_sync("And the next?", chat=result.chat)
 
 The active agent follows from the log: taking over appends the agent's instructions as the system instruction (the
 conversation's own if the agent has none), with `agent:<name>` as its source, and the last such entry names the active agent. So a
@@ -14,20 +17,24 @@ Three ways from one agent to another, all of them in the log:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
-from typing import Annotated, TypeAlias, Unpack
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from contextlib import aclosing, suppress
+from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeAlias, Unpack, overload
 
 from msgspec import Struct
 
+from antiphon.closing import run_sync
 from antiphon.context.model_usage import model_calls_of, with_model_calls
 from antiphon.conversation.conversation import Conversation
-from antiphon.conversation.run import TOOL_CALLS, LimitOptions, RunLimits
+from antiphon.conversation.events import LoopEvent
+from antiphon.conversation.model_settings import SettingsLike
+from antiphon.conversation.run import TOOL_CALLS, LimitOptions, RunLimits, RunResult, T
 from antiphon.conversation.run_meter import RunMeter, current_meter
 from antiphon.conversation.turn import AGENT_PREFIX, CONTINUE_PROMPT, last_own_instruction
 from antiphon.errors import ConversationError, LeaseLost, ToolError
 from antiphon.history import AgentHistory, DebugLogEntry, EntryMetadata, HistoryEntry, SetSystemInstructionEntry
 from antiphon.history.entries import HAND_OFF
+from antiphon.parts import InputPart
 from antiphon.providers.client import ProviderClient
 from antiphon.tools.context import ToolContext
 from antiphon.tools.executor import ToolExecutor
@@ -35,7 +42,10 @@ from antiphon.tools.registry import ToolLike, ToolRegistry
 from antiphon.tools.tool import Tool, tool
 from antiphon.wire.request import ToolDefinition
 
-RouteFunction: TypeAlias = Callable[["Agent", str], "str | tuple[str, str] | None"]
+if TYPE_CHECKING:
+    from antiphon.conversation.loop import RunOptions, ToolLoop, TurnOptions
+
+RouteFunction: TypeAlias = Callable[["Agent[Any]", str], "str | tuple[str, str] | None"]
 """Chooses the next agent from the agent that answered and its answer: a name, a name and a message, or None to end the turn."""
 
 
@@ -59,12 +69,37 @@ def hand_offs(history: AgentHistory) -> list[HandOff]:
     return found
 
 
-class Agent:
-    """A participant of a conversation.
+class AgentOptions(LimitOptions, total=False):
+    """What an `Agent` takes besides its name, its instructions and `output`."""
 
-    `model` is a name or a `ProviderClient`; without one, the conversation's own is used. `hand_offs` are the agents it may
-    hand off to, or their names; all of them take part in the loop.
+    model: str | ProviderClient | None
+    tools: Iterable[ToolLike]
+    description: str
+    hand_offs: Sequence[str | Agent[Any]]
+    settings: SettingsLike | None
+    limits: RunLimits | None
+
+
+class Agent(Generic[T]):
+    """Runs a conversation, alone or with others.
+
+    `model` is a name or a `ProviderClient`; without one, the conversation's own is used. `output` is the type of its answers.
+    `hand_offs` are the agents it may hand off to: objects, which then take part too, or names of agents that do. `settings` are
+    those of its requests. `limits`, or its fields (`max_rounds=10`, `max_cost=0.50`), limit its runs.
     """
+
+    @overload
+    def __init__(self: Agent[str], name: str, instructions: str = "", **options: Unpack[AgentOptions]) -> None: ...
+
+    @overload
+    def __init__(
+        self, name: str, instructions: str = "", *, output: type[T], **options: Unpack[AgentOptions]
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: Agent[Any], name: str, instructions: str = "", *, output: Any, **options: Unpack[AgentOptions]
+    ) -> None: ...
 
     def __init__(
         self,
@@ -73,8 +108,12 @@ class Agent:
         *,
         model: str | ProviderClient | None = None,
         tools: Iterable[ToolLike] = (),
+        output: Any = None,
         description: str = "",
-        hand_offs: Sequence[str | Agent] = (),
+        hand_offs: Sequence[str | Agent[Any]] = (),
+        settings: SettingsLike | None = None,
+        limits: RunLimits | None = None,
+        **limit_options: Unpack[LimitOptions],
     ) -> None:
         if not name or not name.replace("_", "").replace("-", "").isalnum():
             raise ConversationError(f"invalid agent name {name!r}: use letters, digits, _ and -")
@@ -82,10 +121,61 @@ class Agent:
         self.instructions = instructions
         self.model = model
         self.tools = tuple(tools)
+        self.output = output
         self.description = description
+        self.settings = settings
+        self.limits = RunLimits.of(limits, limit_options)
         if isinstance(hand_offs, str) or not all(isinstance(each, str | Agent) for each in hand_offs):
             raise ConversationError(f"hand_offs={hand_offs!r}: expected a list of agents or of their names")
         self.hand_offs = tuple(each if isinstance(each, str) else each.name for each in hand_offs)
+        self.partners = tuple(each for each in hand_offs if isinstance(each, Agent))
+        """The agents among `hand_offs` that were given as objects."""
+
+    def loop(self, chat: Conversation) -> ToolLoop:
+        """The loop that runs this agent in `chat`: to approve calls, to interrupt, or to run it there more than once."""
+        from antiphon.conversation.loop import ToolLoop
+
+        return ToolLoop(chat, agents=[self], limits=self.limits, settings=self.settings, name=self.name)
+
+    async def run(
+        self, *content: InputPart | str, chat: Conversation | None = None, **options: Unpack[RunOptions]
+    ) -> RunResult[T]:
+        """Send a message, run to the end and return the result, as `ToolLoop.run` does. Without content, continue the run.
+
+        `chat` is the conversation to go on with, that of an earlier result or your own (with a store, `state`, hooks); without
+        one, a new one in memory, in which nothing stays open between two runs.
+        """
+        chat = self._new_chat() if chat is None else chat
+        try:
+            result: RunResult[T] = await self.loop(chat).run(*content, output=self.output, **options)
+            return result
+        finally:
+            if chat.closes_after_runs:
+                await chat.aclose()
+
+    def run_sync(
+        self, *content: InputPart | str, chat: Conversation | None = None, **options: Unpack[RunOptions]
+    ) -> RunResult[T]:
+        """`run` from code that does not await."""
+        return run_sync(self.run(*content, chat=chat, **options))
+
+    async def stream(
+        self, *content: InputPart | str, chat: Conversation | None = None, **options: Unpack[TurnOptions]
+    ) -> AsyncGenerator[LoopEvent, None]:
+        """`run` as a stream of events, up to one `LoopFinished`."""
+        chat = self._new_chat() if chat is None else chat
+        try:
+            async with aclosing(self.loop(chat).stream(*content, output=self.output, **options)) as events:
+                async for event in events:
+                    yield event
+        finally:
+            if chat.closes_after_runs:
+                await chat.aclose()
+
+    def _new_chat(self) -> Conversation:
+        chat = Conversation(self.model)
+        chat.closes_after_runs = True
+        return chat
 
     def as_tool(
         self,
@@ -100,9 +190,9 @@ class Agent:
         What it uses counts for the limits of its caller, too: it ends when those are reached. An agent without a model uses that
         of the conversation in which the tool is called; `provider` defaults to its provider.
         """
-        own_limits = RunLimits.of(limits, limit_options)
+        own_limits = RunLimits.of(limits, limit_options) if limits or limit_options else self.limits
 
-        async def ask(request: Annotated[str, "Everything it needs to know."], context: ToolContext) -> str:
+        async def ask(request: Annotated[str, "Everything it needs to know."], context: ToolContext) -> Any:
             from antiphon.conversation.loop import ToolLoop
 
             registry, caller = ToolRegistry(self.tools), current_meter.get()
@@ -117,10 +207,10 @@ class Agent:
             )
             async with chat:
                 context.progress(f"{self.name} is working")
-                loop = ToolLoop(chat, limits=own_limits, name=self.name)
+                loop = ToolLoop(chat, limits=own_limits, settings=self.settings, name=self.name)
                 with RunMeter(own_limits, lambda: chat.totals, caller) as loop.meter:
                     try:
-                        result = await loop.run(request)
+                        result = await loop.run(request, output=self.output)
                     finally:
                         self._record_usage(chat, context.log)
                 if result.pending:
@@ -130,7 +220,7 @@ class Agent:
                     )
                 if result.reason == "refused":
                     raise ToolError(f"{self.name} stopped: {result.text}", retry=False)
-                return result.text
+                return result.output
 
         return tool(
             name=name or f"ask_{self.name}",
@@ -193,6 +283,11 @@ class Participants:
         return self.chat.registry.definitions
 
     @property
+    def has_tools(self) -> bool:
+        """Whether a round may have tools."""
+        return bool(self.chat.registry.sources or len(self.chat.registry))
+
+    @property
     def is_set(self) -> bool:
         """Whether `enter` and `open` have nothing to do."""
         return not self.chat.registry.sources
@@ -208,13 +303,14 @@ class Participants:
 
 
 class AgentTeam(Participants):
-    """Agents that share one conversation; one is active at a time."""
+    """Agents that share one conversation, with those they hand off to; one is active at a time."""
 
-    def __init__(self, chat: Conversation, agents: Sequence[Agent]) -> None:
+    def __init__(self, chat: Conversation, agents: Sequence[Agent[Any]]) -> None:
         super().__init__(chat)
         for agent in agents:
             if not isinstance(agent, Agent):
                 raise ConversationError(f"agents={agent!r}: expected a list of Agent objects")
+        agents = _with_partners(agents)
         self._agents = {agent.name: agent for agent in agents}
         if len(self._agents) < len(agents):
             raise ConversationError("two agents have the same name; names must be unique")
@@ -237,7 +333,7 @@ class AgentTeam(Participants):
         return {agent.name: agent.description for agent in self._agents.values()}
 
     @property
-    def active(self) -> Agent:
+    def active(self) -> Agent[Any]:
         """The current agent, according to the log."""
         snapshot = self.chat.history.snapshot()
         new = snapshot.effective_since(self._seen)
@@ -271,6 +367,10 @@ class AgentTeam(Participants):
         return self._registries[self.active.name].definitions
 
     @property
+    def has_tools(self) -> bool:
+        return any(registry.sources or len(registry) for registry in self._registries.values())
+
+    @property
     def is_set(self) -> bool:
         return False
 
@@ -300,7 +400,7 @@ class AgentTeam(Participants):
         name = output.metadata.source.removeprefix(AGENT_PREFIX) if output and output.metadata else ""
         return name if name in self._agents else ""
 
-    def route_next(self, route: RouteFunction) -> tuple[Agent, str] | None:
+    def route_next(self, route: RouteFunction) -> tuple[Agent[Any], str] | None:
         """The next agent and the message for it, as `route` decides; None if the turn is over."""
         chosen = route(self._agents[self._author or self.active.name], self.chat.turn.answer)
         if chosen is None:
@@ -310,7 +410,7 @@ class AgentTeam(Participants):
             raise ConversationError(f"the route returned {name!r}; the agents are {', '.join(self._agents)}")
         return self._agents[name], message or CONTINUE_PROMPT
 
-    def activate(self, agent: Agent, reason: str = "", call: str = "") -> None:
+    def activate(self, agent: Agent[Any], reason: str = "", call: str = "") -> None:
         """Make `agent` the active one, with its instructions, or the conversation's if it has none.
 
         `call` is the id of the tool call that hands off, if one does.
@@ -323,11 +423,11 @@ class AgentTeam(Participants):
         metadata = EntryMetadata(source=AGENT_PREFIX + agent.name, extra=extra)
         self.chat.history.append(SetSystemInstructionEntry(text, metadata=metadata))
 
-    def _registry_of(self, agent: Agent) -> ToolRegistry:
+    def _registry_of(self, agent: Agent[Any]) -> ToolRegistry:
         hand_offs = [self._hand_off_to(self._agents[name]) for name in agent.hand_offs]
         return ToolRegistry([*self.chat.registry, *agent.tools, *hand_offs])
 
-    def _hand_off_to(self, agent: Agent) -> Tool:
+    def _hand_off_to(self, agent: Agent[Any]) -> Tool:
         async def hand_off(context: ToolContext, reason: Annotated[str, "Why, in a few words."] = "") -> str:
             meter = current_meter.get()
             if meter is not None and not meter.has_hand_off_left:
@@ -344,6 +444,14 @@ class AgentTeam(Participants):
             description=f"Hand the conversation off to {agent.name}. {agent.description}".strip(),
             effect="read",  # outside of the conversation it changes nothing
         )(hand_off)
+
+
+def _with_partners(agents: Sequence[Agent[Any]]) -> list[Agent[Any]]:
+    """The agents and all that they can hand off to, each once."""
+    found = list(agents)
+    for agent in found:
+        found += [each for each in agent.partners if each not in found]
+    return found
 
 
 def _last_agent(entries: Sequence[HistoryEntry]) -> str:

@@ -122,6 +122,8 @@ class Conversation(SyncClosable, ThreadView, Generic[State]):
         """The report of the last model call: origin, attempts, losses and repairs."""
         self.active_turn: ActiveTurn | None = None
         """The running turn, if any. A conversation has one at a time."""
+        self.closes_after_runs = False
+        """Whether an agent made this conversation for itself: connections and tools are closed after each of its runs."""
         self._context_options = context_options or LiveContextOptions()
         self.call_options = structs.replace(call_options or ProviderCallOptions())  # its own: it may be changed
         self._ledger = TokenLedger(counter)
@@ -444,14 +446,15 @@ class Conversation(SyncClosable, ThreadView, Generic[State]):
             self._extra_sources.add(source)
 
     async def aclose(self) -> None:
-        """Close the connections, tools and store that belong to this conversation."""
+        """Close the connections, tools and store that belong to this conversation; without a store, it can still go on."""
         try:
             try:
                 await self.registry.aclose()
             finally:
                 await self._extra_sources.aclose()
             if self._own_client is not None:
-                await self._own_client.aclose()
+                client, self._own_client = self._own_client, None
+                await client.aclose()
         finally:
             if self._own_store is not None:
                 self._own_store.close()

@@ -216,18 +216,6 @@ class LoopFinished(Struct, frozen=True, tag=True):
     """The checked value, if the turn was run with `output=`."""
 
 
-class StepResult(Struct, frozen=True):
-    """One step of a turn. `response` is the text of the model, `last_tool_result` the last result of this turn, if any.
-
-    With `requires_follow_up` the turn is not over: step again. The model then reads `next_prompt`, the results it waits for.
-    """
-
-    response: str
-    requires_follow_up: bool
-    last_tool_result: ToolCallResult | None = None
-    next_prompt: str = ""
-
-
 LoopEvent: TypeAlias = (
     EntryAppended
     | RoundStarted

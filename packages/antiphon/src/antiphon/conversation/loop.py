@@ -4,7 +4,8 @@ The turn runs in a task of its own (`TurnRunner`) that puts events into a queue;
 in parallel and a slow reader does not block them. An interruption cancels that task: by `interrupt`, by a reader that stops or
 is cancelled (Ctrl-C), or by a new message to the same conversation.
 
-Calls that need approval suspend the turn. `approve`, `deny` and `edit` record decisions; `resume` continues, in any process.
+Calls that need approval suspend the run. `approve`, `deny` and `edit` record decisions; `run` without a message continues, in any
+process.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from threading import get_ident
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack, overload
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET
 
 from antiphon.closing import run_sync
 from antiphon.conversation.agent import Agent, AgentTeam, Participants, RouteFunction
@@ -27,19 +28,18 @@ from antiphon.conversation.events import (
     EventQueue,
     LoopEvent,
     LoopFinished,
-    StepResult,
     explain_empty_answer,
 )
 from antiphon.conversation.message import make_entry
 from antiphon.conversation.model_settings import SettingsLike, read_settings
 from antiphon.conversation.output.typed_output import OutputParticipants, OutputRequest, OutputType
-from antiphon.conversation.run import LimitOptions, RunLimits
+from antiphon.conversation.run import LimitOptions, RunLimits, RunResult
 from antiphon.conversation.run_meter import RunMeter
 from antiphon.conversation.turn import AGENT_CHANNEL
 from antiphon.conversation.turn_runner import ActiveTurn, TurnRunner
 from antiphon.errors import AntiphonError, ConversationError, InvalidOutput
-from antiphon.history import HistoryEntry, ModelInputEntry, ModelOutputEntry, ToolCallResultsEntry
-from antiphon.parts import InputPart, TokenUsage, ToolCallRequest, ToolCallResult
+from antiphon.history import HistoryEntry, ModelInputEntry
+from antiphon.parts import InputPart, ToolCallRequest
 from antiphon.providers.call import ModelCallFailed
 from antiphon.telemetry import switch
 from antiphon.tools.call_runner import OnInterrupt
@@ -56,30 +56,19 @@ _UNFINISHED = ("approval", "waiting", "interrupted", "stepped")
 """The ends of a run that is to go on."""
 
 
-class LoopResult(Struct, Generic[T], frozen=True):
-    """How a run ended. `text` is the last answer, or why there is none; `entry` is its entry; `pending` are the calls that wait
-    for a person. `rounds` and `usage` are those of the whole run: everything since the last message of a person."""
+class TurnOptions(TypedDict, total=False):
+    """What `stream` takes besides the message and `output`."""
 
-    reason: EndReason
-    text: str
-    rounds: int
-    usage: TokenUsage
-    entry: ModelOutputEntry | None = None
-    pending: tuple[ToolCallRequest, ...] = ()
-    value: T | UnsetType = UNSET
+    output_retries: int
+    settings: SettingsLike | None
+    steps: int | None
 
-    @property
-    def output(self) -> T:
-        """The checked value of `run(…, output=T)`; without `output=` the entry of the last answer.
 
-        Raises `InvalidOutput` if the turn ended before the model gave one, as when it waits for a person.
-        """
-        if self.value is UNSET:
-            raise InvalidOutput(f"the turn ended ({self.reason}) without an answer of the requested type")
-        return self.value
+class RunOptions(TurnOptions, total=False):
+    """What `run` and `run_sync` take besides the message and `output`."""
 
-    def __str__(self) -> str:
-        return self.text
+    on_event: Callable[[LoopEvent], None] | None
+    check: bool
 
 
 class ToolLoop:
@@ -124,24 +113,19 @@ class ToolLoop:
         """Of an agent that works as a tool: compares what it uses with its limits and with those of its caller."""
 
     async def stream(
-        self,
-        *content: InputPart | str,
-        output: Any = None,
-        output_retries: int = 2,
-        settings: SettingsLike | None = None,
-        steps: int | None = None,
+        self, *content: InputPart | str, output: Any = None, **options: Unpack[TurnOptions]
     ) -> AsyncGenerator[LoopEvent, None]:
-        """Send a message and yield events, up to one `LoopFinished`. Without content, continue the current turn.
+        """Send a message and yield events, up to one `LoopFinished`. Without content, continue the current run.
 
         With `output`, a type, the answer is a value of it: `PartialOutput` events while it comes in, and the checked value in
-        `LoopFinished.output`. An answer that does not fit is requested again, `output_retries` times.
+        `LoopFinished.output`. An answer that does not fit is requested again, `output_retries` times (2). `settings` go before
+        those of the loop and the conversation.
 
         A failed model call ends with `LoopFinished("failed")`; a failed tool is a result for the model. With `steps`, it
         stops after so many calls of the model or runs of the calls of one output (`LoopFinished("stepped")`).
         """
         events: EventQueue[LoopEvent] = EventQueue()
-        request = self._output_request(output, output_retries)
-        async with self._start_turn(content, events.put, steps, settings, request) as active_turn:
+        async with self._start_turn(content, events.put, output, **options) as active_turn:
             active_turn.task.add_done_callback(events.close)
             async for event in events:
                 yield event
@@ -151,134 +135,63 @@ class ToolLoop:
             yield finished
             await active_turn.wait()
 
-    def resume(self, *, steps: int | None = None) -> AsyncGenerator[LoopEvent, None]:
-        """Continue the turn after a crash, a decision or a failure. If it is over, only `LoopFinished` is yielded."""
-        return self.stream(steps=steps)
+    @overload
+    async def run(self, *content: InputPart | str, **options: Unpack[RunOptions]) -> RunResult[str]: ...
 
     @overload
-    async def run(
-        self, *content: InputPart | str, settings: SettingsLike | None = None
-    ) -> LoopResult[ModelOutputEntry | None]: ...
+    async def run(self, *content: InputPart | str, output: type[T], **options: Unpack[RunOptions]) -> RunResult[T]: ...
 
     @overload
-    async def run(
-        self,
-        *content: InputPart | str,
-        output: type[T],
-        output_retries: int = 2,
-        settings: SettingsLike | None = None,
-    ) -> LoopResult[T]: ...
-
-    @overload
-    async def run(
-        self, *content: InputPart | str, output: Any, output_retries: int = 2, settings: SettingsLike | None = None
-    ) -> LoopResult[Any]: ...
+    async def run(self, *content: InputPart | str, output: Any, **options: Unpack[RunOptions]) -> RunResult[Any]: ...
 
     async def run(
         self,
         *content: InputPart | str,
         output: Any = None,
-        output_retries: int = 2,
-        settings: SettingsLike | None = None,
-    ) -> LoopResult[Any]:
-        """Run a turn and return its result. Raises `ModelCallFailed` if no provider answered.
+        on_event: Callable[[LoopEvent], None] | None = None,
+        check: bool = True,
+        **options: Unpack[TurnOptions],
+    ) -> RunResult[Any]:
+        """Send a message, run to the end and return the result. Without content, continue the current run.
 
         `output` is the type of the answer: a msgspec Struct, dataclass, TypedDict, pydantic model, Literal, list or union. The
-        model is asked again, `output_retries` times, if its answer does not fit; then `InvalidOutput` is raised. `settings` go
-        before those of the loop and the conversation.
-        """
-        finished = await self.run_to_end(*content, output=output, output_retries=output_retries, settings=settings)
-        if finished.error is not None:
-            raise ModelCallFailed(finished.error, self.chat.report)
-        entry = self.chat.turn.output
-        value = entry if output is None else finished.output
-        if output is not None and value is None and finished.reason not in _UNFINISHED:
-            value = OutputType[Any](output).read(entry)  # raises, unless the value is None
-        return LoopResult(
-            finished.reason,
-            finished.text or explain_empty_answer(finished.reason, self.chat.turn.output),
-            finished.rounds,
-            finished.usage,
-            entry,
-            self.pending if finished.reason == "approval" else (),
-            UNSET if output is not None and value is None and finished.reason != "answered" else value,
-        )
+        model is asked again, `output_retries` times, if its answer does not fit. `on_event` is called with every event; if it
+        raises, the turn is interrupted. Other arguments are as for `stream`.
 
-    async def run_to_end(
-        self,
-        *content: InputPart | str,
-        on_event: Callable[[LoopEvent], None] | None = None,
-        output: Any = None,
-        output_retries: int = 2,
-        settings: SettingsLike | None = None,
-        steps: int | None = None,
-    ) -> LoopFinished:
-        """Run a turn (or continue it, without content) and return its last event, a failed call of the model included.
-
-        `on_event` is called with every event; if it raises, the turn is interrupted. Other arguments as for `stream`.
+        Raises `ModelCallFailed` if no provider answered, and `InvalidOutput` if no answer fits. With `check=False` the result has
+        it: `error`, or an `output` that raises.
         """
-        finished: LoopFinished | None = None
         if on_event is None:
-            request = self._output_request(output, output_retries)
-            async with self._start_turn(content, None, steps, settings, request) as active_turn:
+            async with self._start_turn(content, None, output, **options) as active_turn:
                 await asyncio.wait((active_turn.task,))
                 finished = self._result_event(active_turn)
                 await active_turn.wait()
         else:
-            stream = self.stream(*content, output=output, output_retries=output_retries, settings=settings, steps=steps)
-            async with aclosing(stream) as events:
+            async with aclosing(self.stream(*content, output=output, **options)) as events:
                 async for event in events:
                     on_event(event)
                     if isinstance(event, LoopFinished):
                         finished = event
-        assert finished is not None, "a stream ends with LoopFinished"
-        return finished
-
-    async def step(self, *content: InputPart | str, steps: int = 2) -> StepResult:
-        """Run one round (a call of the model and the calls it made) and say what follows. Without content, continue the turn."""
-        finished = await self.run_to_end(*content, steps=steps)
-        if finished.error is not None:
+        if finished.error is not None and check:
             raise ModelCallFailed(finished.error, self.chat.report)
-        turn = self.chat.turn
-        results: tuple[ToolCallResult, ...] = ()
-        for entry in reversed(self.chat.history.effective):
-            if entry is turn.input:
-                break
-            if isinstance(entry, ToolCallResultsEntry):
-                results = entry.results
-                break
-        is_open = finished.reason in ("stepped", "approval", "waiting")
-        prompt = "\n\n".join(result.result_markdown for result in results) if is_open and not turn.open_calls else ""
-        return StepResult(finished.text, is_open, results[-1] if results else None, prompt)
+        return self._result(finished, output, check)
+
+    async def step(self, *content: InputPart | str) -> RunResult[str]:
+        """Run one round (a call of the model and the calls it made): `requires_follow_up` says whether another follows."""
+        return await self.run(*content, steps=2)
 
     @overload
-    def run_sync(
-        self, *content: InputPart | str, settings: SettingsLike | None = None
-    ) -> LoopResult[ModelOutputEntry | None]: ...
+    def run_sync(self, *content: InputPart | str, **options: Unpack[RunOptions]) -> RunResult[str]: ...
 
     @overload
-    def run_sync(
-        self,
-        *content: InputPart | str,
-        output: type[T],
-        output_retries: int = 2,
-        settings: SettingsLike | None = None,
-    ) -> LoopResult[T]: ...
+    def run_sync(self, *content: InputPart | str, output: type[T], **options: Unpack[RunOptions]) -> RunResult[T]: ...
 
     @overload
-    def run_sync(
-        self, *content: InputPart | str, output: Any, output_retries: int = 2, settings: SettingsLike | None = None
-    ) -> LoopResult[Any]: ...
+    def run_sync(self, *content: InputPart | str, output: Any, **options: Unpack[RunOptions]) -> RunResult[Any]: ...
 
-    def run_sync(
-        self,
-        *content: InputPart | str,
-        output: Any = None,
-        output_retries: int = 2,
-        settings: SettingsLike | None = None,
-    ) -> LoopResult[Any]:
+    def run_sync(self, *content: InputPart | str, output: Any = None, **options: Unpack[RunOptions]) -> RunResult[Any]:
         """`run` from code that does not await."""
-        return run_sync(self.run(*content, output=output, output_retries=output_retries, settings=settings))
+        return run_sync(self.run(*content, output=output, **options))
 
     async def interrupt(self) -> bool:
         """Interrupt the running turn and wait until it is closed, keeping the partial answer; False if none is running."""
@@ -298,17 +211,23 @@ class ToolLoop:
         """The calls that need approval, according to the log or to the tools of this process."""
         return TurnRunner(self._participants, self.limits, None).plan().pending_calls
 
-    def approve(self, tool_call_id: str, reason: str = "") -> None:
-        """Allow a call. It runs when the turn is resumed."""
-        self.decide(Decision(tool_call_id=tool_call_id, decision="approve", reason=reason))
+    def approve(self, tool_call_id: str = "", reason: str = "") -> None:
+        """Allow a call; without an id, the only one that waits. It runs when the run continues."""
+        self.decide(Decision(tool_call_id=tool_call_id or self._only_pending(), decision="approve", reason=reason))
 
-    def deny(self, tool_call_id: str, reason: str = "") -> None:
-        """Deny a call. The model sees that, with the reason."""
-        self.decide(Decision(tool_call_id=tool_call_id, decision="deny", reason=reason))
+    def deny(self, tool_call_id: str = "", reason: str = "") -> None:
+        """Deny a call; without an id, the only one that waits. The model sees that, with the reason."""
+        self.decide(Decision(tool_call_id=tool_call_id or self._only_pending(), decision="deny", reason=reason))
 
     def edit(self, tool_call_id: str, arguments: dict[str, Any] | str, reason: str = "") -> None:
         """Allow a call with other arguments. The model sees them."""
         self.decide(Decision(tool_call_id=tool_call_id, decision="edit", reason=reason, arguments=arguments))
+
+    def _only_pending(self) -> str:
+        if len(pending := self.pending) == 1:
+            return pending[0].tool_call_id
+        waiting = ", ".join(f"{call.tool_call_id} ({call.tool_name})" for call in pending) or "none"
+        raise ConversationError(f"say which call is meant; those that wait for a person: {waiting}")
 
     def decide(self, *decisions: Decision) -> None:
         """Record decisions, all or none. Repeating one changes nothing."""
@@ -319,12 +238,14 @@ class ToolLoop:
         self,
         content: Sequence[InputPart | str],
         emit: Callable[[LoopEvent], None] | None,
-        steps: int | None,
-        settings: SettingsLike | None,
-        output: OutputRequest[Any] | None,
+        output_type: Any,
+        output_retries: int = 2,
+        settings: SettingsLike | None = None,
+        steps: int | None = None,
     ) -> AsyncIterator[ActiveTurn]:
         """Start the turn as a task. Leaving the block early interrupts it."""
         question = make_entry("user", content) if content else None
+        output = None if output_type is None else self._output_request(output_type, output_retries)
         while await self.interrupt():  # again, if another turn was started meanwhile
             pass
         participants = self._participants
@@ -371,14 +292,11 @@ class ToolLoop:
             return None  # the conversation's, as they are when the model is called
         return read_settings(settings, read_settings(self._settings, self.chat.settings))
 
-    def _output_request(self, output: Any, retries: int) -> OutputRequest[Any] | None:
-        if output is None:
-            return None
+    def _output_request(self, output: Any, retries: int) -> OutputRequest[Any]:
         if retries < 0:
             raise ConversationError(f"output_retries={retries}: must not be negative")
-        with_tools = bool(self.chat.registry.sources or len(self.chat.registry)) or self._route is not None
-        model = self._participants.model
-        client, name = self.chat.resolve_model(model)
+        with_tools = self._participants.has_tools or self._route is not None
+        client, name = self.chat.resolve_model(self._participants.model)
         is_native = client.has_structured_output(name, with_tools=with_tools)
         return OutputRequest(OutputType[Any](output), retries, is_native=is_native)
 
@@ -475,6 +393,31 @@ class ToolLoop:
             with suppress(InvalidOutput):
                 value = output.type.read(turn.output)
         return LoopFinished(reason, turn.refusal or turn.answer, totals.rounds, totals.usage, error, value)
+
+    def _result(self, finished: LoopFinished, output: Any, check: bool) -> RunResult[Any]:
+        chat, reason, entry = self.chat, finished.reason, self.chat.turn.output
+        text = finished.text or explain_empty_answer(reason, entry)
+        value: Any = text
+        if output is not None:
+            value = UNSET if finished.output is None and reason in _UNFINISHED else finished.output
+            if value is None:
+                try:
+                    value = OutputType[Any](output).read(entry)  # raises, unless the value is None
+                except InvalidOutput:
+                    if check:
+                        raise
+                    value = UNSET
+        return RunResult(
+            reason=reason,
+            text=text,
+            chat=chat,
+            totals=chat.totals.copy(),
+            version=chat.history.version,
+            entry=entry,
+            pending=self.pending if reason == "approval" else (),
+            error=finished.error,
+            value=value,
+        )
 
 
 def _describe(error: Exception) -> str:

@@ -1,4 +1,5 @@
-"""A run: everything since the last message of a person. `RunLimits` bound it (law L8), and `RunTotals` is what it has used.
+"""A run: everything since the last message of a person. `RunLimits` bound it (law L8), `RunTotals` is what it has used, and
+`RunResult` how it ended.
 
 The turns of all agents are part of a run, and so are requests for a typed answer again, side calls such as a summary, and agents
 that work as tools, in whatever process. The totals are a fold over the log, and the only one: no counter is passed by hand, so
@@ -14,14 +15,14 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
-from typing import Any, TypedDict
+from typing import TYPE_CHECKING, Any, Generic, TypedDict
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from antiphon.context.model_usage import estimated_usage
 from antiphon.conversation.events import EndReason
 from antiphon.conversation.turn import AGENT_CHANNEL, Turn, is_from_person
-from antiphon.errors import ConversationError
+from antiphon.errors import ConversationError, InvalidOutput
 from antiphon.history import (
     AgentHistorySnapshot,
     CompactionEntry,
@@ -34,8 +35,20 @@ from antiphon.history import (
     ToolCallResultsEntry,
     ToolCallStartedEntry,
 )
-from antiphon.parts import TokenUsage, ToolCallRequest
+from antiphon.parts import TokenUsage, ToolCallRequest, ToolCallResult
 from antiphon.prices import PriceTable, Spend, spend_of
+from antiphon.wire.output import ProviderError
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    from antiphon.conversation.conversation import Conversation
+
+    T = TypeVar("T", default=Any)
+else:
+    from typing import TypeVar
+
+    T = TypeVar("T")
 
 TOOL_CALLS = "tool_calls"
 """Where the note about an agent that worked as a tool has how many calls it made."""
@@ -201,6 +214,15 @@ class RunTotals:
         elif kind is CompactionEntry:
             self._paid.append(entry)
 
+    def copy(self) -> RunTotals:
+        """The totals as they are now; these continue with the run."""
+        copied = RunTotals.__new__(RunTotals)
+        for name in self.__slots__:
+            setattr(copied, name, getattr(self, name))
+        copied._paid, copied._busy = self._paid.copy(), self._busy.copy()
+        copied._intervals = self._intervals.copy()
+        return copied
+
     @property
     def tokens(self) -> int:
         """The tokens of all calls: as reported, and counted here where a limited call reported none."""
@@ -235,6 +257,74 @@ class RunTotals:
             intervals.append((start, end))
         self._busy.clear()
         return self._seconds
+
+
+class RunResult(Struct, Generic[T], frozen=True, kw_only=True, eq=False):
+    """How a run ended. `text` is the last answer, or why there is none, and `entry` its entry; `pending` are the calls that wait
+    for a person; `totals` is what the whole run used, `error` the provider's error if it failed. `chat` can continue."""
+
+    reason: EndReason
+    text: str
+    chat: Conversation
+    totals: RunTotals
+    version: int
+    """The version of the log when it ended."""
+    entry: ModelOutputEntry | None = None
+    pending: tuple[ToolCallRequest, ...] = ()
+    error: ProviderError | None = None
+    value: T | UnsetType = UNSET
+
+    @property
+    def output(self) -> T:
+        """The checked value of a run with `output=T`; without `output=` the text.
+
+        Raises `InvalidOutput` if the run ended before the model gave one, as when it waits for a person.
+        """
+        if self.value is UNSET:
+            raise InvalidOutput(f"the run ended ({self.reason}) without an answer of the requested type")
+        return self.value
+
+    @property
+    def rounds(self) -> int:
+        """The rounds of the run."""
+        return self.totals.rounds
+
+    @property
+    def usage(self) -> TokenUsage:
+        """The tokens of the run, as far as providers reported them."""
+        return self.totals.usage
+
+    @property
+    def cost(self) -> Decimal | None:
+        """What the run cost, in US dollars; None if the price or the usage of a call is not known."""
+        spend = self.totals.spend
+        return None if spend.unpriced_calls else spend.total
+
+    @property
+    def requires_follow_up(self) -> bool:
+        """Whether the run is not over: it did the steps it was asked for, or waits for a person or a result."""
+        return self.reason in ("stepped", "approval", "waiting")
+
+    @property
+    def last_tool_result(self) -> ToolCallResult | None:
+        """The last result of a tool in this run."""
+        found = self._last_entry(ToolCallResultsEntry)
+        return found.results[-1] if isinstance(found, ToolCallResultsEntry) and found.results else None
+
+    @property
+    def next_prompt(self) -> str:
+        """The results that the model reads next, if the run continues with them."""
+        found = self._last_entry(ToolCallResultsEntry, ModelOutputEntry) if self.requires_follow_up else None
+        if not isinstance(found, ToolCallResultsEntry):
+            return ""
+        return "\n\n".join(result.result_markdown for result in found.results)
+
+    def _last_entry(self, *kinds: type[HistoryEntry]) -> HistoryEntry | None:
+        entries = self.chat.history.entries[self.totals.start : self.version]
+        return next((entry for entry in reversed(entries) if isinstance(entry, kinds)), None)
+
+    def __str__(self) -> str:
+        return self.text
 
 
 def _run_at_each(entries: list[HistoryEntry]) -> Iterator[int]:

@@ -11,7 +11,7 @@ import asyncio
 from datetime import UTC, datetime
 
 from antiphon.closing import run_sync
-from antiphon.conversation import LoopFinished, ToolLoop
+from antiphon.conversation import RunResult, ToolLoop
 from antiphon.history import AgentHistory, HistoryStore, Lease, Run
 from antiphon.history.lease import hold_lease
 from antiphon.providers.call import ModelCallFailed
@@ -73,7 +73,7 @@ class _Delivery:
                 return self.run.reason
         async with self._kind.loop(history, self.run) as loop:
             self._loop = loop
-            finished = await loop.run_to_end()
+            finished = await loop.run(check=False)
             report = loop.chat.report
         reason = self._settle(history, lease, finished) if self._is_in_table else finished.reason
         if reason == "failed" and finished.error is not None:
@@ -87,7 +87,7 @@ class _Delivery:
             if run.is_cancelled:
                 await self._loop.interrupt()
 
-    def _settle(self, history: AgentHistory, lease: Lease, finished: LoopFinished) -> str:
+    def _settle(self, history: AgentHistory, lease: Lease, finished: RunResult) -> str:
         """Update the run in the table and return the reason."""
         is_unfinished = finished.reason in ("approval", "waiting", "failed", "interrupted")
         is_cancelled = is_unfinished and self._store.runs.get(self.run.id).is_cancelled

@@ -16,7 +16,7 @@ from random import uniform
 
 from msgspec import Struct
 
-from antiphon.conversation import LoopFinished
+from antiphon.conversation import RunResult
 from antiphon.conversation.turn import FAILED
 from antiphon.history import (
     AgentHistory,
@@ -61,7 +61,7 @@ class RunRetryPolicy(Struct, frozen=True, kw_only=True):
     first_delay: float = 1.0
     longest_delay: float = 300.0
 
-    def outcome(self, finished: LoopFinished, history: AgentHistory) -> RunOutcome:
+    def outcome(self, finished: RunResult, history: AgentHistory) -> RunOutcome:
         """The outcome of a run whose loop finished; `history` is its log."""
         if finished.reason == "approval":
             return RunOutcome("suspended", "pending approval")

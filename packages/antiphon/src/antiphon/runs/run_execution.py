@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from antiphon.conversation import LoopFinished, ToolLoop
+from antiphon.conversation import RunResult, ToolLoop
 from antiphon.errors import (
     AntiphonError,
     LeaseLost,
@@ -59,7 +59,7 @@ class RunExecution:
         self._stop_reason = ""  # "lost", "handed back" or "cancelled", if it stops before its own end
         self._history: AgentHistory | None = None
         self._loop: ToolLoop | None = None
-        self._running: asyncio.Task[LoopFinished] | None = None
+        self._running: asyncio.Task[RunResult] | None = None
         self._stopping: asyncio.Task[None] | None = None
 
     def on_lease_lost(self) -> None:
@@ -118,7 +118,7 @@ class RunExecution:
     async def _open(self) -> AgentHistory:
         return await asyncio.to_thread(self._store.open, self.run.conversation, lease=self.lease)
 
-    async def _run_loop(self, history: AgentHistory) -> LoopFinished | None:
+    async def _run_loop(self, history: AgentHistory) -> RunResult | None:
         """How the loop finished; None if it was stopped before."""
         if self._is_stopped:
             return None
@@ -140,10 +140,10 @@ class RunExecution:
         is_cut_off = finished.reason == "interrupted" and self._stop_reason == "handed back"
         return None if is_cut_off else finished
 
-    async def _resume(self, history: AgentHistory) -> LoopFinished:
+    async def _resume(self, history: AgentHistory) -> RunResult:
         async with self._kind.loop(history, self.run) as loop:
             self._loop = loop
-            return await loop.run_to_end()
+            return await loop.run(check=False)
 
     def _stop(self, reason: str, seal: str = "") -> None:
         if self._stop_reason in ("lost", "handed back") or self._stop_reason == reason:
@@ -157,7 +157,7 @@ class RunExecution:
         if self._running is not None and not self._running.done() and self._stopping is None:
             self._stopping = asyncio.ensure_future(self._stop_loop(self._running))
 
-    async def _stop_loop(self, running: asyncio.Task[LoopFinished]) -> None:
+    async def _stop_loop(self, running: asyncio.Task[RunResult]) -> None:
         """Stop the loop. Tools that must not be cancelled are awaited only if a person cancelled the run."""
         interrupts: list[asyncio.Task[bool]] = []
         while not running.done():

@@ -18,7 +18,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from antiphon.conversation import Decision as CallDecision
-from antiphon.conversation import LoopFinished, ToolLoop, Turn, decide
+from antiphon.conversation import RunResult, ToolLoop, Turn, decide
 from antiphon.conversation.message import make_entry
 from antiphon.conversation.turn import FAILED
 from antiphon.errors import (
@@ -293,7 +293,7 @@ class _Activities:
         async with kind.loop(history, run) as loop:
             loops.append(loop)
             note = "" if is_done else _record_decisions(loop.chat.history, step.decisions)
-            finished = await loop.run_to_end(steps=0 if is_done else steps)
+            finished = await loop.run(steps=0 if is_done else steps, check=False)
             if finished.error is not None:
                 raise _failure(finished.error)
             return _status(loop, finished, note)
@@ -346,7 +346,7 @@ def _record_decisions(history: AgentHistory, decisions: Sequence[Decision]) -> s
     return note
 
 
-def _status(loop: ToolLoop, finished: LoopFinished, note: str) -> TurnStatus:
+def _status(loop: ToolLoop, finished: RunResult, note: str) -> TurnStatus:
     state, reason, pending = "over", finished.reason, []
     if finished.reason in ("approval", "waiting"):  # of the latter, a signal says that the result is there
         state, pending = "approval", [call.tool_call_id for call in loop.pending]

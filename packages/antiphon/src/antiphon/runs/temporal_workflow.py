@@ -40,7 +40,7 @@ class TurnStatus:
 
     state: str = ""
     reason: str = ""
-    """Why it is over: the reason of `LoopFinished`."""
+    """Why it is over: the reason of `RunResult`."""
     version: int = 0
     """The version of the log."""
     rounds: int = 0

@@ -12,11 +12,14 @@ from typing import Any, ParamSpec
 import pytest
 
 import antiphon as ap
-from antiphon.conversation.replay import CallPolicy, Replay
+from antiphon.conversation.replay import CallPolicy, Replay, compare, replay
 from antiphon.conversation.replay.recorded_results import RecordedResults
 from antiphon.errors import ConversationError
 from antiphon.history import DebugLogEntry, ToolCallStartedEntry
+from antiphon.prices import cost_of
 from antiphon.providers.scripted import call
+from antiphon.tools import ask_before_changes
+from antiphon.wire import ProviderError
 
 P = ParamSpec("P")
 
@@ -77,7 +80,7 @@ async def test_the_rest_is_answered_by_the_other_model_and_nothing_runs_again(st
     new = ap.ScriptedModel(
         ap.ToolCallRequest("weather", "", '{ "unit": "C",  "city": "Rome" }'), "26 degrees.", "Any time.", name="new"
     )
-    comparison = await ap.replay(history, new, from_step=2, tools=[weather.tool])
+    comparison = await replay(history, new, from_step=2, tools=[weather.tool])
 
     assert weather.cities == ["Oslo", "Rome"]
     assert list(history.entries) == before
@@ -103,7 +106,7 @@ async def test_the_fork_is_stored_with_its_provenance(store: ap.SqliteStore) -> 
     weather = Weather()
     history = await recorded(store, [weather.tool])
     new = ap.ScriptedModel(call("weather", city="Rome", unit="C"), "26 degrees.", "Any time.", name="new")
-    comparison = await ap.replay(history, new, from_step=2, tools=[weather.tool])
+    comparison = await replay(history, new, from_step=2, tools=[weather.tool])
 
     branch = store.open(comparison.branches[1].conversation)
     info = store.info(branch.id)
@@ -136,7 +139,7 @@ async def test_a_call_that_is_not_in_the_log_stops_the_replay_until_a_person_dec
     weather = Weather()
     history = await recorded(store, [weather.tool])
     new = ap.ScriptedModel(call("weather", city="Paris"), "Mild.", "Any time.", name="new")
-    comparison = await ap.replay(history, new, from_step=2, tools=[weather.tool], calls=policy)
+    comparison = await replay(history, new, from_step=2, tools=[weather.tool], calls=policy)
 
     assert weather.cities == ["Oslo", "Rome"]
     assert (comparison.branches[1].stopped, comparison.branches[1].detail) == ("waiting", "weather")
@@ -149,7 +152,7 @@ async def test_a_call_that_is_not_in_the_log_stops_the_replay_until_a_person_dec
     # Any other surface finds the request in the log and waits as well (law L11).
     branch = store.open(comparison.branches[1].conversation)
     elsewhere = ap.ToolLoop(ap.Conversation(new, tools=[weather.tool], history=branch))
-    assert (await elsewhere.run_to_end()).reason == "approval"
+    assert (await elsewhere.run(check=False)).reason == "approval"
     assert weather.cities == ["Oslo", "Rome"]
 
 
@@ -164,7 +167,7 @@ async def test_a_person_who_decides_lets_the_replay_continue(store: ap.SqliteSto
         asked.append(wanted.arguments)
         return ap.Decision(tool_call_id=wanted.tool_call_id, decision="approve")
 
-    comparison = await ap.replay(history, new, from_step=2, tools=[weather.tool], calls="ask", decide=approve)
+    comparison = await replay(history, new, from_step=2, tools=[weather.tool], calls="ask", decide=approve)
     assert asked == ['{"city":"Paris"}']
     assert weather.cities == ["Oslo", "Rome", "Paris"]
     step = comparison.steps[0].steps[1]
@@ -182,12 +185,12 @@ async def test_run_runs_what_the_log_does_not_have_but_not_without_a_required_ap
     def script() -> ap.ScriptedModel:
         return ap.ScriptedModel(call("weather", city="Paris"), "Mild.", "Any time.", name="new")
 
-    ran = await ap.replay(history, script(), from_step=2, tools=[weather.tool], calls="run")
+    ran = await replay(history, script(), from_step=2, tools=[weather.tool], calls="run")
     assert weather.cities == ["Oslo", "Rome", "Paris"]
     assert ran.branches[1].stopped == ""
 
-    careful = await ap.replay(
-        history, script(), from_step=2, tools=[weather.tool], calls="run", approval=ap.ask_before_changes
+    careful = await replay(
+        history, script(), from_step=2, tools=[weather.tool], calls="run", approval=ask_before_changes
     )
     assert weather.cities == ["Oslo", "Rome", "Paris"]
     assert careful.branches[1].stopped == "waiting"
@@ -198,7 +201,7 @@ async def test_skip_reports_the_missing_result_to_the_model(store: ap.SqliteStor
     weather = Weather()
     history = await recorded(store, [weather.tool])
     new = ap.ScriptedModel(call("weather", city="Paris"), "I cannot know.", "Any time.", name="new")
-    comparison = await ap.replay(history, new, from_step=2, tools=[weather.tool], calls="skip")
+    comparison = await replay(history, new, from_step=2, tools=[weather.tool], calls="skip")
     assert weather.cities == ["Oslo", "Rome"]
     step = comparison.steps[0].steps[1]
     assert step is not None
@@ -211,7 +214,7 @@ async def test_skip_reports_the_missing_result_to_the_model(store: ap.SqliteStor
 async def test_without_tools_the_log_alone_answers(store: ap.SqliteStore) -> None:
     history = await recorded(store, [Weather().tool])
     new = ap.ScriptedModel(call("weather", city="Rome", unit="C"), "26 degrees.", "Any time.", name="new")
-    comparison = await ap.replay(history, new, from_step=2)
+    comparison = await replay(history, new, from_step=2)
     (offered,) = new.calls[0].options.tools
     assert offered.name == "weather"
     assert offered.parameters is not None
@@ -226,7 +229,7 @@ async def test_several_models_from_a_round_in_the_middle(store: ap.SqliteStore) 
     history = await recorded(store, [weather.tool])
     one = ap.ScriptedModel("Rome is warm.", "Bye.", name="one")
     two = ap.ScriptedModel("Warm, in Rome.", "See you.", name="two")
-    comparison = await ap.replay(history, one, two, from_step="2.2")
+    comparison = await replay(history, one, two, from_step="2.2")
     assert [(row.turn, row.round) for row in comparison.steps] == [(2, 2), (3, 1)]
     assert [[step.model for step in row.steps if step] for row in comparison.steps] == [
         ["old/old", "one/one", "two/two"]
@@ -240,9 +243,9 @@ async def test_a_replay_can_be_replayed(store: ap.SqliteStore) -> None:
     weather = Weather()
     history = await recorded(store, [weather.tool])
     new = ap.ScriptedModel(call("weather", city="Rome", unit="C"), "26 degrees.", "Any time.", name="new")
-    first = await ap.replay(history, new, from_step=2)
+    first = await replay(history, new, from_step=2)
     newest = ap.ScriptedModel(call("weather", city="Rome", unit="C"), "26.", "Bye.", name="newest")
-    again = await ap.replay(store.open(first.branches[1].conversation), newest, from_step=2)
+    again = await replay(store.open(first.branches[1].conversation), newest, from_step=2)
     assert newest.turns_left == 0
     assert [(row.turn, row.round, row.question) for row in again.steps] == [
         (2, 1, "Rome?"),
@@ -253,7 +256,7 @@ async def test_a_replay_can_be_replayed(store: ap.SqliteStore) -> None:
         ["26 degrees.", "26."],
         ["Any time.", "Bye."],
     ]
-    three = ap.compare(history, *(store.open(each.branches[1].conversation) for each in (first, again)))
+    three = compare(history, *(store.open(each.branches[1].conversation) for each in (first, again)))
     assert [[step.model for step in row.steps if step] for row in three.steps][-1] == [
         "old/old",
         "new/new",
@@ -278,7 +281,7 @@ async def test_a_continued_replay_serves_the_next_recorded_result(store: ap.Sqli
     for script in (ap.ScriptedModel(call("read")), ap.ScriptedModel(call("read"), "done")):  # two processes
         chat = ap.Conversation(script, tools=[read], history=branch)
         one.equip(chat)
-        await ap.ToolLoop(chat).run_to_end(steps=2 if script.turns_left == 1 else None)
+        await ap.ToolLoop(chat).run(steps=2 if script.turns_left == 1 else None, check=False)
     served = [e.results[0].result_markdown for e in branch.entries if isinstance(e, ap.ToolCallResultsEntry)]
     assert served == ["first", "second"]
 
@@ -315,22 +318,22 @@ async def test_a_step_that_does_not_exist_is_an_error(store: ap.SqliteStore, ste
 async def test_wrong_arguments_are_errors(store: ap.SqliteStore) -> None:
     history = await recorded(store, [Weather().tool])
     with pytest.raises(ConversationError, match="no model to replay with"):
-        await ap.replay(history)
+        await replay(history)
     with pytest.raises(ConversationError, match="expected one of log, ask, run, skip"):
         Replay(history, calls="all")  # type: ignore[arg-type]
     with pytest.raises(ConversationError, match="max_turns=0"):
         Replay(history, max_turns=0)
     with pytest.raises(ConversationError, match="at least one other"):
-        ap.compare(history)
+        compare(history)
     with pytest.raises(ConversationError, match="nothing in common"):
-        ap.compare(history, ap.AgentHistory([]))
+        compare(history, ap.AgentHistory([]))
 
 
 @in_event_loop
 async def test_a_failed_model_call_is_reported_and_ends_the_branch(store: ap.SqliteStore) -> None:
     history = await recorded(store, [Weather().tool])
-    broken = ap.ScriptedModel(ap.ProviderError("the model is overloaded", "overloaded"), name="broken")
-    comparison = await ap.replay(history, broken, from_step=2)
+    broken = ap.ScriptedModel(ProviderError("the model is overloaded", "overloaded"), name="broken")
+    comparison = await replay(history, broken, from_step=2)
     assert (comparison.branches[1].stopped, comparison.branches[1].detail) == ("failed", "the model is overloaded")
     assert all(row.steps[1] is None for row in comparison.steps)
 
@@ -339,7 +342,7 @@ async def test_a_failed_model_call_is_reported_and_ends_the_branch(store: ap.Sql
 async def test_max_turns_limits_the_replay(store: ap.SqliteStore) -> None:
     history = await recorded(store, [Weather().tool])
     new = ap.ScriptedModel("Warm.", name="new")
-    comparison = await ap.replay(history, new, from_step=2, max_turns=1)
+    comparison = await replay(history, new, from_step=2, max_turns=1)
     assert new.turns_left == 0
     assert comparison.branches[1].rounds == 1
 
@@ -357,7 +360,7 @@ async def test_what_people_changed_between_the_turns_is_changed_again() -> None:
     await loop.run("third")
 
     new = ap.ScriptedModel("un", "deux", "trois", name="new")
-    comparison = await ap.replay(history, new)
+    comparison = await replay(history, new)
     texts = ["\n".join(str(entry) for entry in one.context) for one in new.calls]
     assert ["French" in text for text in texts] == [False, True, True]
     assert not any("Ada" in text for text in texts)
@@ -379,7 +382,7 @@ async def test_a_message_added_in_the_middle_of_a_turn_does_not_shift_the_turns(
     await loop.run("first")
     await loop.run("second")
     new = ap.ScriptedModel(call("look"), "finished", "afterwards", name="new")
-    comparison = await ap.replay(history, new)
+    comparison = await replay(history, new)
     assert [(row.turn, row.round) for row in comparison.steps] == [(1, 1), (1, 2), (2, 1)]
     assert [[step.answer for step in row.steps if step] for row in comparison.steps] == [
         ["", ""],
@@ -404,7 +407,7 @@ async def test_repeated_calls_get_their_results_in_order_and_failures_stay_failu
     old = ap.ScriptedModel(call("read"), call("read"), call("read"), "done", name="old")
     await ap.ToolLoop(ap.Conversation(old, tools=[read], history=history)).run("go")
     new = ap.ScriptedModel(call("read"), call("read"), call("read"), call("read"), "done", name="new")
-    comparison = await ap.replay(history, new, limits=ap.RunLimits(max_failed_rounds=5, max_repeats=0))
+    comparison = await replay(history, new, limits=ap.RunLimits(max_failed_rounds=5, max_repeats=0))
     calls = [row.steps[1].calls[0] for row in comparison.steps[:4] if row.steps[1]]
     assert [(one.result, one.status) for one in calls] == [
         ("first", "success"),
@@ -436,10 +439,10 @@ async def test_denied_calls_are_not_results(store: ap.SqliteStore) -> None:
     weather = Weather()
     history = ap.AgentHistory()
     old = ap.ScriptedModel(call("weather", city="Oslo"), "denied", name="old")
-    loop = ap.ToolLoop(ap.Conversation(old, tools=[weather.tool], history=history, approval=ap.ask_before_changes))
+    loop = ap.ToolLoop(ap.Conversation(old, tools=[weather.tool], history=history, approval=ask_before_changes))
     await loop.run("Oslo?")
     loop.deny(loop.pending[0].tool_call_id)
-    await loop.run_to_end()
+    await loop.run(check=False)
     assert call("weather", city="Oslo") not in RecordedResults(history.snapshot())
 
 
@@ -453,8 +456,8 @@ async def test_costs_are_added_up_where_all_prices_are_known() -> None:
     for one in (history, branch):
         metadata = ap.EntryMetadata(usage=usage, duration=1.5)
         one.append(ap.ModelOutputEntry((ap.Text("hi"),), origin=origin, metadata=metadata))
-    comparison = ap.compare(history, branch)
-    expected = ap.cost_of(usage, "gpt-4o", "openai")
+    comparison = compare(history, branch)
+    expected = cost_of(usage, "gpt-4o", "openai")
     assert expected is not None
     assert comparison.branches[1].cost == expected.total > Decimal(0)
     assert comparison.branches[1].seconds == 1.5

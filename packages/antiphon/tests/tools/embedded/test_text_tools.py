@@ -12,6 +12,7 @@ import antiphon as ap
 from antiphon.errors import ConversationError
 from antiphon.history import ContextEntry
 from antiphon.parts import text_of
+from antiphon.providers import ProviderCallOptions
 from antiphon.tools.embedded import parse_setting
 from antiphon.tools.embedded.text_tools import is_unsupported, mode_for
 from antiphon.wire.delta import Failed, Finished, ModelOutputDelta, PartDelta, PartEnded, PartStarted, Started
@@ -36,7 +37,7 @@ class PlainModel(ap.ProviderClient):
         self.requests: list[list[str]] = []
 
     async def call_model(
-        self, context: Sequence[ContextEntry], options: ap.ProviderCallOptions
+        self, context: Sequence[ContextEntry], options: ProviderCallOptions
     ) -> AsyncIterator[ModelOutputDelta]:
         yield Started("a")
         if options.tools and self.refuses:

@@ -12,6 +12,7 @@ import pytest
 
 import antiphon as ap
 from antiphon.errors import McpUnavailable
+from antiphon.tools.mcp import McpElicitation, McpPrompt, McpResource
 from support.waiting import until_async
 
 PROGRAM = Path(__file__).parent / "resource_program.py"
@@ -66,7 +67,7 @@ def use(server: ap.McpServer, work: Callable[[ap.McpServer], Awaitable[T]]) -> T
 def test_resources_are_listed_and_read(tmp_path: Path) -> None:
     async def work(server: ap.McpServer) -> None:
         resources = {one.uri: one for one in await server.resources()}
-        assert resources["notes://today"] == ap.McpResource(
+        assert resources["notes://today"] == McpResource(
             uri="notes://today", name="today", description="What happens today.", media_type="text/plain"
         )
         assert resources["notes://{day}/plan"].is_template
@@ -89,13 +90,11 @@ def test_a_resource_is_read_again_if_the_server_dies(tmp_path: Path) -> None:
 def test_a_prompt_continues_a_conversation(tmp_path: Path) -> None:
     async def work(server: ap.McpServer) -> None:
         (prompt,) = await server.prompts()
-        assert prompt == ap.McpPrompt(
-            name="review", description="Review a text.", required=("text",), optional=("tone",)
-        )
+        assert prompt == McpPrompt(name="review", description="Review a text.", required=("text",), optional=("tone",))
         model = ap.ScriptedModel("Well done.")
         chat = ap.Conversation(model)
         chat.add(*await server.get_prompt("review", {"text": "Hi.", "tone": "strict"}))
-        finished = await ap.ToolLoop(chat).run_to_end()
+        finished = await ap.ToolLoop(chat).run(check=False)
         assert finished.text == "Well done."
         seen = [(entry.role, entry.content) for entry in model.calls[0].context]
         assert [role.value for role, _ in seen] == ["model_input", "model_output", "model_input"]
@@ -175,7 +174,7 @@ def test_older_servers_report_changes_too(recwarn: pytest.WarningsRecorder) -> N
     async def work(server: ap.McpServer) -> None:
         updates: list[str] = []
         await server.subscribe("file:///a", updates.append)
-        assert await server.resources() == [ap.McpResource(uri="file:///a", name="a", size=3)]
+        assert await server.resources() == [McpResource(uri="file:///a", name="a", size=3)]
         await until_async(lambda: updates == ["file:///a"])
         await server.unsubscribe("file:///a")
         await server.resources()
@@ -189,12 +188,12 @@ def test_older_servers_report_changes_too(recwarn: pytest.WarningsRecorder) -> N
 @pytest.mark.parametrize("is_async", [False, True])
 def test_a_question_of_the_server_is_answered_by_the_user(tmp_path: Path, is_async: bool) -> None:
     given: list[dict[str, Any] | None] = [{"cups": 2}, {"cups": 3, "size": "large"}, None]
-    questions: list[ap.McpElicitation] = []
+    questions: list[McpElicitation] = []
 
-    async def answers_later(question: ap.McpElicitation) -> dict[str, Any] | None:
+    async def answers_later(question: McpElicitation) -> dict[str, Any] | None:
         return answers(question)
 
-    def answers(question: ap.McpElicitation) -> dict[str, Any] | None:
+    def answers(question: McpElicitation) -> dict[str, Any] | None:
         questions.append(question)
         return given[len(questions) - 1]
 

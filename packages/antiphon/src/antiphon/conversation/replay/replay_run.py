@@ -18,7 +18,7 @@ from msgspec import Struct, structs
 
 from antiphon.conversation.approval import Decision
 from antiphon.conversation.conversation import Conversation
-from antiphon.conversation.events import LIMIT_REASONS, LoopEvent, LoopFinished
+from antiphon.conversation.events import LIMIT_REASONS, EndReason, LoopEvent
 from antiphon.conversation.loop import ToolLoop
 from antiphon.conversation.model_settings import SettingsLike
 from antiphon.conversation.replay.comparison import REPLAY_NOTE, REPLAY_OF, Comparison, compare, copied_from
@@ -29,7 +29,7 @@ from antiphon.conversation.replay.recorded_results import (
     RecordedResults,
     served_calls,
 )
-from antiphon.conversation.run import RunLimits
+from antiphon.conversation.run import RunLimits, RunResult
 from antiphon.conversation.turn import (
     AGENT_CHANNEL,
     AGENT_PREFIX,
@@ -244,9 +244,9 @@ class Replay:
         return next((group for group in groups if group), ())
 
     @staticmethod
-    def continues_after(finished: LoopFinished) -> bool:
+    def continues_after(reason: EndReason) -> bool:
         """Whether the next turn follows: the last one ended with an answer, if only because of a limit."""
-        return finished.reason in _CONTINUES
+        return reason in _CONTINUES
 
     @property
     def branch(self) -> AgentHistory:
@@ -257,16 +257,16 @@ class Replay:
 
     async def run(
         self, loop: ToolLoop, *, decide: Decider | None = None, on_event: Callable[[LoopEvent], None] | None = None
-    ) -> LoopFinished:
+    ) -> RunResult:
         """Run the turns of the fork to the end, or to where a person must decide or a model call fails."""
         while True:
-            finished = await loop.run_to_end(on_event=on_event)
+            finished = await loop.run(on_event=on_event, check=False)
             if finished.reason == "approval" and decide is not None:
                 decisions = [await _ask_decider(decide, call) for call in loop.pending]
                 loop.decide(*(one for one in decisions if one is not None))
                 if None not in decisions:
                     continue
-            if not (self.continues_after(finished) and self.advance()):
+            if not (self.continues_after(finished.reason) and self.advance()):
                 return finished
 
     def _send(self, entries: Sequence[HistoryEntry]) -> None:
