@@ -66,7 +66,7 @@ def test_model_hooks(method: str, failure: str, is_streamed: bool) -> None:
 
     async def played() -> Any:
         loop = ToolLoop(chat)
-        return await (loop.run_to_end("Go.", on_event=lambda _: None) if is_streamed else loop.run("Go."))
+        return await (loop.run("Go.", on_event=lambda _: None, check=False) if is_streamed else loop.run("Go."))
 
     result = asyncio.run(played())
     assert result.reason == "refused"
@@ -214,7 +214,7 @@ def test_listener_that_raises_stops_the_turn() -> None:
 
     model = ScriptedModel(call("act"), "Done.")
     chat = Conversation(model, tools=[act])
-    running = ToolLoop(chat).run_to_end("Go.", on_event=listen)
+    running = ToolLoop(chat).run("Go.", on_event=listen, check=False)
     with pytest.raises(ValueError, match="the guard broke"):
         asyncio.run(asyncio.wait_for(running, 30))
     assert (len(model.calls), chat.turn.ended) == (1, "interrupted")

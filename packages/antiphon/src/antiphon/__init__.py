@@ -96,6 +96,9 @@ if TYPE_CHECKING:  # what editors and type checkers see
     from antiphon.providers.scripted import (
         call as call,
     )
+    from antiphon.repair import (
+        repair_messages as repair_messages,
+    )
     from antiphon.tools import (
         ApprovalPolicy as ApprovalPolicy,
         Hook as Hook,
@@ -187,6 +190,7 @@ _EXPORTS = {
         "ScriptedModel",
     ),
     "antiphon.providers.scripted": ("call",),
+    "antiphon.repair": ("repair_messages",),
     "antiphon.tools": (
         "ApprovalPolicy",
         "Hook",

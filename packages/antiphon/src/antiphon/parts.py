@@ -12,14 +12,17 @@ the model wrote, valid or not) and the base64 `data` of media.
 
 from __future__ import annotations
 
+from binascii import b2a_base64
 from collections.abc import Iterable
 from enum import StrEnum
-from typing import Any, TypeAlias, TypeVar
+from pathlib import Path
+from typing import Any, Self, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Struct
 
 from antiphon.errors import InvalidEntry
+from antiphon.media_types import EXTENSIONS, sniff_bytes, sniff_signature
 
 P = TypeVar("P")
 
@@ -61,8 +64,38 @@ class Refusal(_PartWithExtras, frozen=True, tag="refusal"):
     text: str
 
 
-class Image(_PartWithExtras, frozen=True, tag="image"):
-    """An image: inline as base64 `data`, by `url`, or by a provider's `file_id`."""
+class _Medium(_PartWithExtras, frozen=True):
+    """What can be read from a file: its kind follows from the content."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.data, str):  # type: ignore[attr-defined]  # a field of every medium
+            name = type(self).__name__
+            raise TypeError(f"data= of {name} is base64 text; {name}.from_bytes(data) takes bytes")
+
+    @classmethod
+    def from_file(cls, path: str | Path, media_type: str = "") -> Self:
+        """The content of a file. Raises `OSError`, and `InvalidEntry` for a file of another kind."""
+        name = Path(path).name
+        declared = media_type or EXTENSIONS.get(name.rpartition(".")[2].lower(), "")
+        return cls._from(Path(path).read_bytes(), declared, name)
+
+    @classmethod
+    def from_bytes(cls, data: bytes, media_type: str = "") -> Self:
+        """Bytes as they are in a file; `media_type` counts where they leave it open. Raises `InvalidEntry` for another kind."""
+        return cls._from(data, media_type, "")
+
+    @classmethod
+    def _from(cls, data: bytes, media_type: str, name: str) -> Self:
+        found = sniff_signature(_check_bytes(data, name), media_type) or media_type
+        kind = cls.__name__.lower()
+        if not found.startswith(f"{kind}/"):
+            what = found or sniff_bytes(data) or "of an unknown type"
+            raise InvalidEntry(f"{name or 'the data'} is {what}, not {kind}; Document.from_file takes other files")
+        return cls(found, _base64(data))  # type: ignore[call-arg,arg-type]  # the first fields of both
+
+
+class Image(_Medium, frozen=True, tag="image"):
+    """An image: inline as base64 `data`, by `url`, or by a provider's `file_id`. `Image.from_file` reads one."""
 
     media_type: str = ""
     data: str = ""
@@ -70,8 +103,8 @@ class Image(_PartWithExtras, frozen=True, tag="image"):
     file_id: str = ""
 
 
-class Audio(_PartWithExtras, frozen=True, tag="audio"):
-    """Audio: inline as base64 `data`, by `url`, or by a provider's `file_id`."""
+class Audio(_Medium, frozen=True, tag="audio"):
+    """Audio: inline as base64 `data`, by `url`, or by a provider's `file_id`. `Audio.from_file` reads one."""
 
     media_type: str = ""
     data: str = ""
@@ -79,8 +112,8 @@ class Audio(_PartWithExtras, frozen=True, tag="audio"):
     file_id: str = ""
 
 
-class Document(_PartWithExtras, frozen=True, tag="document"):
-    """A file a model reads: base64 `data` (a PDF), plain `text`, a `url`, or a provider's `file_id`."""
+class Document(_Medium, frozen=True, tag="document"):
+    """A file a model reads: base64 `data` (a PDF), plain `text`, a `url`, or a provider's `file_id`. `from_file` reads one."""
 
     media_type: str = ""
     data: str = ""
@@ -88,6 +121,27 @@ class Document(_PartWithExtras, frozen=True, tag="document"):
     url: str = ""
     file_id: str = ""
     name: str = ""
+
+    @classmethod
+    def _from(cls, data: bytes, media_type: str, name: str) -> Document:
+        found = sniff_bytes(_check_bytes(data, name), media_type) or media_type
+        if not found:
+            raise InvalidEntry(f"{name or 'the data'} is of an unknown type; give it as media_type=")
+        if found.startswith("text/"):
+            return cls("text/plain", text=data.decode("utf-8-sig"), name=name)
+        return cls(found, _base64(data), name=name)
+
+
+def _check_bytes(data: object, name: str) -> bytes:
+    if not isinstance(data, bytes):
+        raise TypeError(f"from_bytes takes bytes, not {type(data).__name__}")
+    if not data:
+        raise InvalidEntry(f"{name or 'the data'} is empty")
+    return data
+
+
+def _base64(data: bytes) -> str:
+    return b2a_base64(data, newline=False).decode()
 
 
 class Native(_Part, frozen=True, tag="native"):

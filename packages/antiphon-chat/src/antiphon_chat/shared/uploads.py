@@ -18,8 +18,8 @@ from msgspec import Struct
 
 from antiphon.errors import AntiphonError
 from antiphon.history import HistoryEntry, ModelInputEntry
+from antiphon.media_types import sniff_bytes
 from antiphon.parts import Document, Image, InputPart, Text
-from antiphon.wire.media import sniff_bytes
 
 MEBIBYTE = 1024 * 1024
 IMAGE_TYPES = ("image/png", "image/jpeg", "image/gif", "image/webp")

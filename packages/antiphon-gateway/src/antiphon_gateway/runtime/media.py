@@ -25,9 +25,9 @@ from antiphon.errors import MediaFetchError, TransportError
 from antiphon.http.client.address_guard import WEB_PORTS, AddressGuard, IpAddress, Resolve
 from antiphon.http.client.client import HttpClient
 from antiphon.http.client.request import HttpRequest, HttpResponse, Timeouts
+from antiphon.media_types import sniff_bytes
 from antiphon.parts import Audio, Document, Image, Part, Text, ToolCallResult
 from antiphon.wire.loss import Loss
-from antiphon.wire.media import sniff_bytes
 from antiphon.wire.request import Message, ModelRequest
 
 Media: TypeAlias = Image | Audio | Document

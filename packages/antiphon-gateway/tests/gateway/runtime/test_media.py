@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from antiphon.errors import MediaFetchError
 from antiphon.http.client.address_guard import AddressGuard, IpAddress, is_public
+from antiphon.media_types import sniff_bytes
 from antiphon.parts import Audio, Document, Image, Native, Part, Text, ToolCallResult
 from antiphon.wire.loss import Loss
-from antiphon.wire.media import sniff_bytes
 from antiphon.wire.request import Message, ModelRequest
 from antiphon_gateway.runtime.media import FetchedMedia, MediaFetcher, MediaLimits
 from providers import scripted_server

@@ -62,7 +62,7 @@ def repair(
     if messages is request.messages:
         return Repaired(request, actions)
     if is_logged:
-        _log(actions, request_id)
+        log_actions(actions, request_id)
     return Repaired(structs.replace(request, messages=tuple(messages)), actions)
 
 
@@ -115,20 +115,26 @@ def fix_tool_call_sequence(messages: list[dict[str, Any]], request_id: str = "")
     Legal messages come back as the same list; messages that need no change are the same dicts. What is rewritten keeps
     every field; only the sequence is repaired, so media stay where the caller put them.
     """
-    from antiphon.wire.openai_chat.messages import read_messages
-    from antiphon.wire.openai_chat.request import READER
-
     actions: list[Action] = []
     try:
-        given = _without_empty_calls(messages, actions)
-        neutral = tuple(read_messages(READER.shapes_of(given)))
-        fixed, more = _repair_messages(neutral, "openai-chat", is_continued=False)
-        result = given if fixed is neutral else _write_plain(fixed, dict(zip(map(id, neutral), given, strict=True)))
+        result = fix_chat_messages(messages, actions)
     except Exception:
         logger.exception("%srepair failed; forwarding the messages unchanged", _prefix(request_id))
         return messages
-    _log([*actions, *more], request_id)
+    log_actions(actions, request_id)
     return result
+
+
+def fix_chat_messages(messages: list[dict[str, Any]], actions: list[Action]) -> list[dict[str, Any]]:
+    """`fix_tool_call_sequence` for callers that report themselves; `actions` gets the changes. Raises what readers raise."""
+    from antiphon.wire.openai_chat.messages import read_messages
+    from antiphon.wire.openai_chat.request import READER
+
+    given = _without_empty_calls(messages, actions)
+    neutral = tuple(read_messages(READER.shapes_of(given)))
+    fixed, more = _repair_messages(neutral, "openai-chat", is_continued=False)
+    actions += more
+    return given if fixed is neutral else _write_plain(fixed, dict(zip(map(id, neutral), given, strict=True)))
 
 
 def _without_empty_calls(messages: list[dict[str, Any]], actions: list[Action]) -> list[dict[str, Any]]:
@@ -187,7 +193,7 @@ def _server_has_history(request: ModelRequest, format_name: str) -> bool:
     return request.native is not None and server_state(request, format_name) is not None
 
 
-def _log(actions: Sequence[Action], request_id: str) -> None:
+def log_actions(actions: Sequence[Action], request_id: str = "") -> None:
     """Log one line per repair."""
     if not actions:
         return

@@ -24,6 +24,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from antiphon.media_types import sniff_bytes
 from antiphon.parts import (
     Audio,
     Document,
@@ -36,7 +37,6 @@ from antiphon.parts import (
     ToolExecutionStatus,
 )
 from antiphon.text import replace_lone_surrogates
-from antiphon.wire.media import sniff_bytes
 
 NO_OUTPUT = "(no output)"
 MAX_MEDIA_CHARACTERS = 20_000_000
