@@ -1,9 +1,11 @@
-"""A database that accepts connections and says nothing stops no request that does not need it, and not the start."""
+"""No client and no database stops the requests of others: not a database that accepts connections and says nothing, and not
+a large request that takes long to read."""
 
 from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -16,12 +18,14 @@ from antiphon_gateway.access.client_keys import hash_key
 from antiphon_gateway.config.settings import ClientKeySettings, Config, LedgerSettings, ModelSettings, ProviderSettings
 from antiphon_gateway.ledger.ledger import UsageLedger
 from gateway.rig import FAST, Client, Got, serving
+from laws.growing_formats.requests import gemini_turn
 from providers.sample_answers import WHOLES
 from providers.scripted_server import Reply, ScriptedServer
 from support.waiting import until
 
 READERS = 100
 CHATS = 20
+MOST_SECONDS = 2.0
 ANSWER = Reply(body=msgspec.json.encode(WHOLES["openai-chat"]), content_type="application/json")
 
 
@@ -105,6 +109,27 @@ def test_a_silent_database_does_not_keep_the_ports_closed(database: SilentDataba
         assert ask_model(port, "").status == 401
         database.hang_up()
         until(lambda: ask_model(port, "sk-stored").status == 401, "the failed read of the keys did not end the wait")
+
+
+@pytest.mark.parametrize("has_ids", [True, False])
+def test_a_large_request_does_not_stop_others_for_long(has_ids: bool) -> None:
+    """Results in reverse order are looked up among all calls: that once took five seconds."""
+    body = msgspec.json.encode(gemini_turn(6_000, ids=has_ids, names=1 if has_ids else 6_000, step=-1))
+    with ScriptedServer(ANSWER) as upstream, ThreadPoolExecutor(1) as clients:
+        provider = ProviderSettings(name="up", preset="compatible", base_url=upstream.url, retries=0)
+        config = Config(gateway=FAST, providers=(provider,), models=(ModelSettings(name="m", targets=("up/m",)),))
+        with serving(config, {}) as (port, _):
+            client, other, waits = Client(port), Client(port), []
+            large = clients.submit(other.request, "POST", "/v1beta/models/m:generateContent", body)
+            while not large.done():
+                began = time.monotonic()
+                assert client.get("/healthz").status == 200
+                waits.append(time.monotonic() - began)
+                time.sleep(0.005)
+            assert large.result().status == 200, large.result().body[:300]
+            client.close()
+            other.close()
+    assert max(waits) < MOST_SECONDS, f"a probe waited for {max(waits):.1f} s"
 
 
 def ask_usage(port: int) -> Got:

@@ -209,7 +209,7 @@ def arranging(layout: Any, shape: str, size: int) -> Work:
     return lambda: write_messages(messages, [], layout=layout)
 
 
-def _gemini_turn(size: int, *, ids: bool, names: int, step: int) -> dict[str, Any]:
+def gemini_turn(size: int, *, ids: bool, names: int, step: int) -> dict[str, Any]:
     """Calls and their results, as clients write them: `step` is -1 if the results come in reverse."""
 
     def part(kind: str, field: str, number: int) -> dict[str, Any]:
@@ -237,9 +237,7 @@ def _ollama(size: int, order: list[int], result_fields: Callable[[int], dict[str
 
 BODIES: dict[str, dict[str, Callable[[int], dict[str, Any]]]] = {
     "gemini": {
-        f"{'ids' if ids else 'no ids'}, {names} names, {label}": (
-            partial(_gemini_turn, ids=ids, names=names, step=step)
-        )
+        f"{'ids' if ids else 'no ids'}, {names} names, {label}": (partial(gemini_turn, ids=ids, names=names, step=step))
         for ids in (False, True)
         for names in (1, 2, 1_000_000)
         for label, step in (("in order", 1), ("in reverse", -1))
