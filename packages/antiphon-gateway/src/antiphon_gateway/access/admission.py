@@ -16,7 +16,6 @@ from antiphon_gateway.access.operators import (
     OPERATOR_ACTIONS,
     find_operator,
     key_fields,
-    presented_key,
 )
 from antiphon_gateway.access.rules import AccessRules
 from antiphon_gateway.access.signed_tokens import TICKET, ticket_client
@@ -63,7 +62,7 @@ def admit_client(loaded: AccessRules, request: ClientRequest, endpoint: Endpoint
         return error_response(endpoint.format, ProviderError(problem, "permission")) if problem else ANONYMOUS
     if needs_no_key or endpoint.action in _KEYLESS:
         return ANONYMOUS
-    key = presented_key(loaded, request)
+    key = keys.authenticate(*key_fields(request))
     if key is None and TICKET in request.query and request.path.startswith("/upload/"):
         key = ticket_client(loaded, request)
     if key is None:

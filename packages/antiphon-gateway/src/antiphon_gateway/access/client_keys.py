@@ -37,6 +37,12 @@ class ClientKey(KeyRules, frozen=True, kw_only=True):
     """Whether a limit is set. Computed; a request without limits costs this one check."""
     has_budget: bool = False
     """Whether a limit per day or month is set. Computed."""
+    has_money_budget: bool = False
+    """Whether money is limited. Computed."""
+    is_metered: bool = False
+    """Whether tokens or money are limited, so that the usage of each answer must be known. Computed."""
+    is_checked: bool = False
+    """Whether fields of its requests decide what it may do: the model, or what they may cost. Computed."""
     is_disabled: bool = False
     key_hash: str = ""
     """The hash of the key it presents; after a rotation a client has another one."""
@@ -44,18 +50,16 @@ class ClientKey(KeyRules, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         has_budget = any(getattr(self, limit) is not None for limit in BUDGET_LIMITS)
         per_minute = self.requests_per_minute is not None or self.tokens_per_minute is not None
-        structs.force_setattr(self, "has_budget", has_budget)
-        structs.force_setattr(self, "is_limited", has_budget or per_minute)
-
-    @property
-    def is_metered(self) -> bool:
-        """Whether tokens or money are limited, so that the usage of each answer must be known."""
-        return self.has_budget or self.tokens_per_minute is not None
-
-    @property
-    def is_checked(self) -> bool:
-        """Whether fields of its requests decide what it may do: the model, or what they may cost."""
-        return self.is_metered or "*" not in self.models
+        is_metered = has_budget or self.tokens_per_minute is not None
+        computed = {
+            "has_budget": has_budget,
+            "has_money_budget": self.budget_per_day is not None or self.budget_per_month is not None,
+            "is_limited": has_budget or per_minute,
+            "is_metered": is_metered,
+            "is_checked": is_metered or "*" not in self.models,
+        }
+        for name, value in computed.items():
+            structs.force_setattr(self, name, value)
 
     @property
     def limits(self) -> list[str]:
@@ -66,11 +70,6 @@ class ClientKey(KeyRules, frozen=True, kw_only=True):
     def money_limits(self) -> list[str]:
         """Those of money."""
         return [limit for limit in self.limits if limit.startswith("budget_")]
-
-    @property
-    def has_money_budget(self) -> bool:
-        """Whether money is limited."""
-        return self.budget_per_day is not None or self.budget_per_month is not None
 
     def refusal(self, now: datetime | None = None) -> str:
         """Why this key is not accepted now; empty if it is."""

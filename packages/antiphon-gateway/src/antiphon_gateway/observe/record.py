@@ -139,6 +139,8 @@ class Record(CallReport, kw_only=True):
     @property
     def outcome(self) -> Outcome:
         """How it ended."""
+        if self.error is None and self.status < 400:
+            return "answered"
         kind = self.error.kind if self.error is not None else ""
         return request_outcome(self.status, kind, was_sent=bool(self.attempts))
 

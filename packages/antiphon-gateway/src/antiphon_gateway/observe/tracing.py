@@ -56,7 +56,7 @@ class RequestTracer:
 
     def start(self, record: Record, headers: Mapping[str, str]) -> None:
         """Start the span of a request whose model is known. `headers` are the client's, their names in lower case."""
-        self.is_on = self._is_traced()
+        self.is_on = time.monotonic() >= self._nowhere_until and self._is_traced()
         if self.is_on:
             record.span, record.span_began = self._start_span(record, headers)
             record.trace_headers = self._recorder.headers(record.span)
@@ -107,8 +107,6 @@ class RequestTracer:
     def _is_traced(self) -> bool:
         if not self._is_global:
             return True
-        if time.monotonic() < self._nowhere_until:
-            return False
         from opentelemetry import trace as otel
 
         if isinstance(otel.get_tracer_provider(), otel.ProxyTracerProvider):

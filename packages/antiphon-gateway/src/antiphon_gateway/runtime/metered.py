@@ -52,6 +52,7 @@ class MeteredRequest(ABC):
     calls_providers: ClassVar[bool] = False
     """Whether it uses tokens or money, so that it is refused once a budget is used up."""
     charges: ClassVar[Charge] = "free"
+    takes: BodyKind = "json"
     is_logged = True
     is_counted = False
     """Whether the limits of the client have counted it already."""
@@ -64,6 +65,11 @@ class MeteredRequest(ABC):
         self.request = request
         self.endpoint = endpoint
         self.key = key
+        self.owner = key.name or ("" if loaded.keys.allows_anonymous else None)
+        """The client whose bytes are counted; None: it has shown no key, although there are keys."""
+        session = request.session
+        self.connection = session if isinstance(session, ConnectionAnswers) else None
+        """The answers of the client's WebSocket connection, if it has one."""
         self.record = Record(
             request_id=request.request_id,
             client_format=endpoint.format,
@@ -77,22 +83,12 @@ class MeteredRequest(ABC):
     # What the server asks.
 
     @property
-    def owner(self) -> str | None:
-        """The client whose bytes are counted; None: it has shown no key, although there are keys."""
-        return self.key.name or ("" if self.loaded.keys.allows_anonymous else None)
-
-    @property
     def max_body(self) -> int:
         """The most bytes that the body may have."""
         action = self.endpoint.action
-        if action in _CONTENT_ACTIONS and (self.key.name or self.owner is not None):
+        if action in _CONTENT_ACTIONS and self.owner is not None:
             return self.loaded.limits.max_body_bytes
         return MAX_KEYLESS_BYTES if self.owner is None else MAX_SETTINGS_BYTES
-
-    @property
-    def takes(self) -> BodyKind:
-        """What kind of body it takes."""
-        return "json"
 
     async def run(self) -> Response:
         """The response for the client; recorded, unless its body follows."""
@@ -105,7 +101,7 @@ class MeteredRequest(ABC):
         except Exception as error:
             response = self._failed(error)
         except BaseException as cancelled:
-            self._finish(self.record.status_after(cancelled, self.request.deadline))
+            self.end(self.record.status_after(cancelled, self.request.deadline))
             raise
         if self.record.provider:
             self._add_report(response)
@@ -119,23 +115,12 @@ class MeteredRequest(ABC):
 
     def end(self, status: int = 0, error: Any = None) -> None:
         """The request is over: with that status, or because its client left or time ran out. Only the first call counts."""
-        record = self.record
+        record, key = self.record, self.key
         if record.ended_at or self._is_handed_over:
             return
         if not status:
             status = record.status_after(asyncio.CancelledError(), self.request.deadline)
         record.error = record.error or error
-        self._finish(status)
-
-    def hand_over(self) -> None:
-        """Another request continues for this one, and is recorded in its place."""
-        self._is_handed_over = True
-
-    def _finish(self, status: int) -> None:
-        """Write the record, once."""
-        record, key = self.record, self.key
-        if record.ended_at or self._is_handed_over:
-            return
         record.end(status)
         if status < 400 and self.endpoint.action in _PROBES:
             return
@@ -143,18 +128,16 @@ class MeteredRequest(ABC):
             self.services.spans.start(record, self.request.headers)
         if self._is_over_limit:
             self.services.recorder.refuse(record, self.request.peer, is_logged=True)
-        elif 400 <= status < 500 and not key.name and not self.loaded.keys.allows_anonymous:
+        elif 400 <= status < 500 and self.owner is None:
             self.services.recorder.refuse(record, self.request.peer)
         else:
             self.services.recorder.add(record, key, self.loaded.prices)
 
-    # What subclasses use.
+    def hand_over(self) -> None:
+        """Another request continues for this one, and is recorded in its place."""
+        self._is_handed_over = True
 
-    @property
-    def connection(self) -> ConnectionAnswers | None:
-        """The answers of the client's WebSocket connection, if it has one."""
-        session = self.request.session
-        return session if isinstance(session, ConnectionAnswers) else None
+    # What subclasses use.
 
     @property
     def unchargeable(self) -> Sequence[str]:

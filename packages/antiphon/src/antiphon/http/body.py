@@ -197,6 +197,8 @@ class HttpBody(Protocol):
 
 async def read_bounded(response: HttpBody, max_bytes: int) -> bytes:
     """The whole body. Raises `BodyTooLong`, or `TransportError` if it ends too early."""
+    if isinstance(response, PausedBody):
+        return await response.read(max_bytes)
     body = response.body
     if isinstance(body, PausedBody):
         return await body.read(max_bytes)

@@ -77,7 +77,8 @@ class RateCard:
 
         `prompt_size` is for the sum of several calls: how large the prompt of each was.
         """
-        rates = self._in_force(at).for_prompt(prompt_size or tokens[0])
+        known = self._by_time.get(at // self._step) or self._in_force(at)
+        rates = known.for_prompt(prompt_size or tokens[0])
         if not rates.is_complete and not rates.has_price(tokens):
             return None
         nanodollars: int = (sum(map(mul, tokens, rates.inclusive)) + _UNIT // 2) // _UNIT

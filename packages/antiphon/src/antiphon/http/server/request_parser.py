@@ -221,8 +221,10 @@ class RequestParser:
         headers = read_fields(self._fields)
         version, coding = parser.get_http_version(), headers.get("transfer-encoding")
         host = headers.get("host")
-        if version != "1.1" or coding is not None or host is None or REPEATED_HOST in host or not self._fits_in_read:
-            problem = self._size_problem() or _head_problem(version, headers, coding)
+        # A head that is all in this read, and that is small, needs no measuring.
+        is_small = self._begun and self._read_size <= MAX_TARGET_BYTES and len(self._fields) <= MAX_FIELDS
+        if version != "1.1" or coding is not None or host is None or REPEATED_HOST in host or not is_small:
+            problem = ("" if is_small else self._size_problem()) or _head_problem(version, headers, coding)
             if problem:
                 logger.info("refused the head of a request from %s: %s", self._peer, problem)
                 self._refuse(problem, 431 if "too large" in problem else 400)
@@ -283,14 +285,7 @@ class RequestParser:
                 message = f"{error}; send gzip, deflate, zstd or no content encoding"
                 self._drop_body(incoming, Refusal(415, message))
 
-    @property
-    def _fits_in_read(self) -> bool:
-        """Whether all of the head is in this read, and that is small."""
-        return bool(self._begun) and self._read_size <= MAX_TARGET_BYTES and len(self._fields) <= MAX_FIELDS
-
     def _size_problem(self) -> str:
-        if self._fits_in_read:
-            return ""
         if len(self._target) > MAX_TARGET_BYTES:
             return "request target too large"
         sizes = [len(name) + len(value) for name, value in self._fields]
