@@ -29,10 +29,13 @@ define INSTALL_PEERS
 	@{ $(call PIP,$(1),-r $(2)); } || while read -r peer; do { $(call PIP,$(1),"$$peer"); } < /dev/null || echo "$$peer cannot be installed here and will not be measured"; done < $(2)
 endef
 
-.PHONY: dist run demo web serve local-model docs test test-all floors integrations effects budget checks lint lint-only types page-types format bench pictures fuzz clean
+.PHONY: dist run resume demo web serve local-model docs test test-all floors integrations effects budget checks lint lint-only types page-types format bench pictures fuzz clean
 
 run: $(RUN)           ## set up and open a chat that works at once: no key, no network. Without a terminal: the worked demo
 	@if [ -t 0 ] && [ -t 1 ]; then $(BIN)/antiphon chat; else $(BIN)/python examples/the_loop.py; fi
+
+resume: $(RUN)        ## go on with the last conversation
+	@$(BIN)/antiphon chat --resume
 
 demo: $(RUN)          ## the worked demo: search, then a plan; kill -9 in a tool, and another process continues; approval
 	@$(BIN)/python examples/the_loop.py
@@ -47,7 +50,7 @@ local-model: $(READY)   ## talk to the small real model that runs in process
 	@$(BIN)/antiphon chat -m local/smollm2-135m
 
 docs: $(READY)        ## the documentation as a site, in site/
-	$(BIN)/mkdocs build --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
 test: $(if $(ONLY),$(TEST_ENV) lint-only,$(BROWSER) checks)   ## set up and run every everyday check; ONLY=gateway: those of one package
 	$(BIN)/python -m pytest -m "not slow" -n $(WORKERS) --dist worksteal $(TESTS)

@@ -122,7 +122,7 @@ def test_a_command_of_a_missing_package_says_what_to_install(tmp_path: Path) -> 
         if part.distribution == "antiphon":
             assert done.returncode == 0, done.stderr
         else:
-            wanted = f"antiphon: `antiphon {name}` is in {part.distribution}: pip install {part.distribution}\n"
+            wanted = f"antiphon: the command {name} is in {part.distribution}: pip install {part.distribution}\n"
             assert (done.returncode, done.stderr) == (2, wanted)
 
 

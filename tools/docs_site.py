@@ -1,4 +1,4 @@
-"""A hook of mkdocs: programs that the guides link to (`examples/`, `deploy/`, `tests/`) become part of the site."""
+"""A hook of mkdocs: programs that the guides link to (`examples/`, `deploy/`, `tests/`) and our theme become part of the site."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parent.parent
+THEME = ROOT / "packages" / "antiphon" / "src" / "antiphon" / "page"
 _LINK = re.compile(r"\]\(\.\./((?:examples|deploy|tests)[^)]*)\)")
 
 
@@ -19,6 +20,9 @@ def on_files(files: Files, config: Any) -> Files:
         path = ROOT / target
         if path.is_file():
             files.append(File.generated(config, target, content=path.read_bytes()))
+    for path in (THEME / "theme.css", THEME / "icon.svg", *sorted((THEME / "fonts").iterdir())):
+        target = f"theme/{path.relative_to(THEME).as_posix()}"
+        files.append(File.generated(config, target, content=path.read_bytes()))
     return files
 
 

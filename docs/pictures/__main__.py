@@ -1,7 +1,8 @@
 """`make pictures`: the pictures of the documentation, taken from the real pages in a real browser.
 
-The chat runs on the offline provider, the status page shows a gateway with scripted traffic, a replay uses a stand-in for a
-provider. `docs/pictures status` and `docs/pictures replay` take only those.
+All are taken at twice the size. The first minute and the history are of the guided tour; chat and replay use a stand-in for
+a provider; the status page shows a gateway with scripted traffic. A picture in which text is cut at an edge is refused.
+`docs/pictures chat`, `status`, `replay` and `tour` take only those.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from typing import Any
 
 from cache_table import take_cache_table
 from conform_run import take_conform_run
+from lisbon_chat import QUESTION as BOOKING
+from lisbon_chat import lisbon_chat
 from playwright.sync_api import Page, sync_playwright
 from replay_chat import MODEL, replay_chat
 from status_traffic import ADMIN, busy_gateway
@@ -33,6 +36,27 @@ FLAGS = [
     "--disable-component-update",
     "--disable-sync",
 ]
+DESKTOP: dict[str, Any] = {
+    "viewport": {"width": 1280, "height": 860},
+    "device_scale_factor": 2,
+    "reduced_motion": "reduce",
+    "locale": "en-GB",
+}
+CUT_TEXT = """() => {
+  const cut = [];
+  const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  for (let text = texts.nextNode(); text; text = texts.nextNode()) {
+    const isSeen = text.parentElement.checkVisibility({ visibilityProperty: true, opacityProperty: true });
+    if (!isSeen || !text.textContent.trim() || text.parentElement.closest(".unseen")) continue;
+    if (getComputedStyle(text.parentElement).textOverflow === "ellipsis") continue;
+    const range = new Range();
+    range.selectNodeContents(text);
+    for (const box of range.getClientRects())
+      if (box.width > 1 && box.top >= 0 && box.bottom <= innerHeight && box.left < innerWidth && box.right > innerWidth + 1)
+        cut.push(text.textContent.trim().slice(0, 60));
+  }
+  return [...new Set(cut)];
+}"""
 QUESTION = "Find out what IELTS 7 needs, then make me a 3 month plan."
 
 
@@ -49,10 +73,13 @@ def main() -> None:
     if only in ([], ["status"]):
         with tempfile.TemporaryDirectory() as folder, busy_gateway(Path(folder)) as address:
             take_status(browser, address)
+    if only in ([], ["chat"]):
+        with tempfile.TemporaryDirectory() as folder, lisbon_chat(Path(folder)) as (server, conversation):
+            take_chat(browser, address_of(server), conversation)
     if only in ([], ["replay"]):
         with tempfile.TemporaryDirectory() as folder, replay_chat(Path(folder)) as (server, conversation):
             take_replay(browser, address_of(server), conversation)
-    if only:
+    if only not in ([], ["tour"]):
         return
     with tempfile.TemporaryDirectory() as home:
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
@@ -80,7 +107,7 @@ def address_of(server: subprocess.Popen[str]) -> str:
 def take(browser: str, address: str) -> None:
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=browser, args=FLAGS)
-        page = chromium.new_page(viewport={"width": 1360, "height": 860}, reduced_motion="reduce")
+        page = chromium.new_page(**DESKTOP)
         page.goto(address)
         page.locator(".source").first.wait_for()
         shot(page, "first-minute.png")
@@ -88,7 +115,6 @@ def take(browser: str, address: str) -> None:
         page.keyboard.press("Enter")
         page.get_by_text("Check what you learned").last.wait_for()
         at_rest(page)
-        shot(page, "chat.png")
         page.get_by_text("History", exact=True).first.click()
         page.locator(".rendered").nth(4).wait_for()
         shot(page, "history.png")
@@ -103,6 +129,23 @@ def take(browser: str, address: str) -> None:
         phone.goto(address)
         phone.locator(".source").first.wait_for()
         shot(phone, "phone-zh.png")
+        chromium.close()
+
+
+def take_chat(browser: str, address: str, conversation: str) -> None:
+    """A conversation with a search, a table and a plan that waits, and the menu of models on a phone."""
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=browser, args=FLAGS)
+        page = chromium.new_page(**DESKTOP)
+        page.goto(f"{address.partition('#')[0]}#/c/{conversation}")
+        page.get_by_text("Alfama without a map").first.wait_for()
+        page.locator("#composer-text").fill(BOOKING)
+        page.keyboard.press("Enter")
+        page.locator(".approval").wait_for()
+        page.wait_for_timeout(500)
+        shot(page, "chat.png")
+        page.emulate_media(color_scheme="dark")
+        shot(page, "chat-dark.png")
         chromium.close()
 
 
@@ -135,8 +178,13 @@ def at_rest(page: Page) -> None:
 
 def take_status(browser: str, address: str) -> None:
     sizes: dict[str, dict[str, Any]] = {
-        "status.png": {"viewport": {"width": 1200, "height": 1500}},
-        "status-phone.png": {"viewport": {"width": 390, "height": 1100}, "is_mobile": True, "color_scheme": "dark"},
+        "status.png": {"viewport": {"width": 1200, "height": 1500}, "device_scale_factor": 2},
+        "status-phone.png": {
+            "viewport": {"width": 390, "height": 1100},
+            "is_mobile": True,
+            "color_scheme": "dark",
+            "device_scale_factor": 2,
+        },
     }
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=browser, args=FLAGS)
@@ -157,19 +205,23 @@ def take_status(browser: str, address: str) -> None:
 def take_replay(browser: str, address: str, conversation: str) -> None:
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=browser, args=FLAGS)
-        page = chromium.new_page(viewport={"width": 1360, "height": 1000}, reduced_motion="reduce", locale="en-GB")
+        page = chromium.new_page(**DESKTOP)
         page.goto(f"{address}#/c/{conversation}/history")
         page.get_by_role("button", name="Replay on another model from 1", exact=True).click()
         page.get_by_role("dialog").get_by_role("combobox").first.fill(MODEL)
         page.get_by_role("dialog").get_by_role("button", name="Replay", exact=True).click()
         page.get_by_text("Leave it at home.").first.wait_for()
+        page.get_by_text("Step by step").first.click()
         at_rest(page)
+        page.wait_for_timeout(500)
         shot(page, "replay.png")
         chromium.close()
 
 
 def shot(page: Page, name: str) -> None:
     page.evaluate("document.fonts.ready")
+    if cut := page.evaluate(CUT_TEXT):
+        sys.exit(f"{name}: text is cut at the right edge: {cut}")
     page.screenshot(path=HERE / name)
     sys.stdout.write(f"{HERE.name}/{name}\n")
 

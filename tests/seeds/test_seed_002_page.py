@@ -1,4 +1,4 @@
-"""Seed 002 on its page: the reader sees each call at once, what the search found as Markdown, and the plan as a card."""
+"""Seed 002 on its page: each call is a line, what the search found is Markdown, and the plan is a card."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ def test_search_then_plan_on_the_page(chromium: Chromium, tmp_path: Path, kind: 
             shown.open().ask("搜索 IELTS 备考方法，然后帮我制定一个3个月的学习计划")
             chips = shown.thread.locator(".chip")
             expect(chips).to_have_count(2)
-            expect(chips.first).to_contain_text("search_web")
+            expect(chips.first).to_contain_text("Searched“IELTS”")
+            chips.first.locator("> summary").click()
             expect(chips.first.locator(".result ol > li").first).to_be_visible()
             card = shown.thread.locator(".plan")
             expect(card).to_contain_text("雅思 7 分")

@@ -30,7 +30,24 @@ CHINESE: Mapping[str, str] = MappingProxyType(
         ),
         "Ctrl-D: quit": "Ctrl-D 退出",
         "Saved as {id}. Resume with `antiphon chat --resume`.": "已保存为 {id}，用 `antiphon chat --resume` 继续。",
-        "{model} · {tokens:,} tokens · version {version}": "{model} · {tokens:,} token · 版本 {version}",
+        "{model} · {tokens:,} tokens": "{model} · {tokens:,} token",
+        "guided tour": "导览",
+        "no key": "无密钥",
+        "One history, every model.": "一份历史，每个模型。",
+        " No key yet, so a guided tour answers; it is not a model.": "还没有密钥，所以由导览来回答；它不是模型。",
+        "search, then plan": "先搜索，再制定计划",
+        "ten seconds, no key": "十秒钟，不需要密钥",
+        "stop me in the middle": "在中途停掉我",
+        "go on later: {command}": "之后继续：{command}",
+        "and go on later": "之后再继续",
+        "see it as four providers": "看四家服务商收到的内容",
+        "the same history in each API's own shape": "同一份历史，按各家 API 的格式",
+        "roll back and fork": "回滚与分叉",
+        "nothing is deleted": "什么都不会删除",
+        "use a real model": "使用真正的模型",
+        "Anthropic, OpenAI, Google or a compatible host": "Anthropic、OpenAI、Google 或兼容的服务",
+        "Write, or send 1, 2, 3 or 4": "写点什么，或发送 1、2、3、4",
+        "Found on this machine: /model {model}": "在本机找到：/model {model}",
         "{text}… ({count:,} characters)": "{text}…（共 {count:,} 个字符）",
         "queued: {text}": "排队中：{text}",
         "[pasted {number}: {count:,} characters]": "[粘贴 {number}：{count:,} 个字符]",
@@ -39,12 +56,13 @@ CHINESE: Mapping[str, str] = MappingProxyType(
         # Approvals.
         "Approve {tool}?": "是否运行 {tool}？",
         "… {count} more lines; Ctrl-O shows all of it": "… 还有 {count} 行；Ctrl-O 显示全部",
-        "a approve · t always · l all · d deny [reason] · e edit › ": (
-            "a 批准 · t 总是允许 · l 全部 · d 拒绝 [理由] · e 修改 › "
+        "Create this plan?": "创建这个计划？",
+        "y yes · n no [reason] · e change · t always · l all › ": (
+            "y 好 · n 先不要 [理由] · e 修改 · t 总是允许 · l 全部 › "
         ),
         "arguments › ": "参数 › ",
         "(no arguments)": "（无参数）",
-        "Enter a, t, l, d or e; Ctrl-C to decide later.": "请输入 a、t、l、d 或 e；按 Ctrl-C 稍后决定。",
+        "Enter y, n, e, t or l; Ctrl-C to decide later.": "请输入 y、n、e、t 或 l；按 Ctrl-C 稍后决定。",
         "Approval still pending. /retry to decide, or send a new message.": "仍待批准。用 /retry 决定，或发送新消息。",
         "Pending approvals; /retry to decide:": "待批准的调用，用 /retry 决定：",
         "The last turn is unfinished; /retry to resume it.": "上一轮尚未完成，用 /retry 继续。",
@@ -58,6 +76,10 @@ CHINESE: Mapping[str, str] = MappingProxyType(
         "{model}: {message}; trying again at {at}": "{model}：{message}，将于 {at} 重试",
         "thought for {seconds:.0f} s": "思考了 {seconds:.0f} s",
         " (cached)": "（缓存结果）",
+        " (Ctrl-O)": "（Ctrl-O 展开）",
+        "Searched “{query}”": "搜索了“{query}”",
+        "Searching “{query}”": "正在搜索“{query}”",
+        " · {count} results": " · {count} 条结果",
         " [{count} lines, Ctrl-O]": " [{count} 行，Ctrl-O 展开]",
         "the first agent": "第一个智能体",
         "{tokens:,} tokens, over the limit of {limit:,}; earlier turns are summarised (/history)": (
@@ -67,6 +89,7 @@ CHINESE: Mapping[str, str] = MappingProxyType(
         "{rounds} rounds · {tokens:,} tokens · {seconds:.1f} s": "{rounds} 回合 · {tokens:,} token · {seconds:.1f} s",
         "  done in {seconds:.1f} s: {result}": "  用时 {seconds:.1f} s：{result}",
         "  failed: {result}": "  失败：{result}",
+        "stopped": "已停止",
         "stopped; the partial answer is saved": "已停止，已生成的内容会保留",
         "stopped: round limit reached; the model answered with what it had": (
             "已停止：达到回合数上限，模型已根据现有内容回答"

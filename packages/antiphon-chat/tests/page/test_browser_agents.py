@@ -27,7 +27,7 @@ def test_page_shows_who_speaks(chromium: Chromium, tmp_path: Path) -> None:
         window(chromium, browser.port) as shown,
     ):
         shown.open().ask("Write me something.")
-        names = shown.thread.locator(".message.output .agent")
+        names = shown.thread.locator(".message.output .who b")
         expect(names).to_have_text(["planner", "writer"])
         shown.sees("planner → writer: the plan is done")
         shown.ask("And again?")

@@ -37,6 +37,14 @@ def test_an_answer_is_made_again_and_both_are_kept(tmp_path: Path, chromium: Chr
         switch.get_by_role("button", name="Previous branch").click()
         expect(shown.thread).to_contain_text("owl says 1.")
         assert shown.conversation == first
+        if screen:
+            shown.button("Menu").click()
+        rows = shown.page.locator("#conversations > .conversation")
+        expect(rows).to_have_count(1)  # the branch hangs below its conversation
+        expect(rows.locator("> a")).to_contain_text("1 branch")
+        expect(rows.get_by_role("list", name="Branches of hello").get_by_role("link")).to_have_count(1)
+        if screen:
+            shown.page.keyboard.press("Escape")
         expect(shown.page.get_by_role("navigation", name="Branch 1 of 2")).to_be_visible()
         assert shown.overflow <= 0
 
@@ -82,9 +90,10 @@ def test_two_models_answer_the_same_question_side_by_side(
         columns = shown.page.locator(".compared")
         expect(columns).to_have_count(2)
         expect(columns.locator("h2")).to_have_text(["owl", "fox"])
-        expect(columns.first).to_contain_text("owl says 1.")
-        expect(columns.last).to_contain_text("fox says 1.")
-        expect(columns.locator(".typed")).to_have_text(["who are you?", "who are you?"])
+        expect(shown.page.locator(".pair .typed")).to_have_text(["who are you?"])
+        expect(shown.page.locator(".side .prose")).to_have_text(["owl says 1.", "fox says 1."])
+        shown.button("Show the differences").click()
+        expect(shown.page.locator(".side.second mark")).to_have_text(["fox"])
         assert shown.overflow <= 0
         columns.last.get_by_role("link", name="Continue with this one").click()
         expect(shown.page.locator("#model .name")).to_have_text("fox")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import subprocess
 import sys
@@ -14,11 +15,13 @@ from playwright.sync_api import Browser as Chromium
 from playwright.sync_api import expect
 
 import antiphon as ap
-from antiphon.parts import ToolCallRequest
+from antiphon.history import ModelInputEntry, ModelOutputEntry, SqliteStore
+from antiphon.parts import Text, ToolCallRequest
 from antiphon.providers.scripted import call
 from page.rig import Browser, Gate, served
 from page.talking_chat import GATES, edit_in_fork, talking_chat
 from page.window import window
+from support.waiting import until
 
 QUESTION = "Find out what IELTS band 7 needs, then make me a 4 week plan"
 
@@ -41,11 +44,16 @@ def test_rounds_of_tools_make_a_plan_that_is_ticked_and_edited_in_place(chromium
         chips = shown.thread.locator(".chip")
         expect(chips).to_have_count(2)
         expect(chips.first).to_have_attribute("data-status", "success")
-        # What a search found is open at once, as Markdown; the reader may close it.
+        # A step is one closed line; open, it has what was found first, and the arguments last.
+        expect(chips.first.locator("> summary")).to_have_text(re.compile(r"Searched“.*IELTS.*” · \d results"))
+        expect(chips.first.locator(".result")).to_be_hidden()
+        chips.first.locator("> summary").click()
         expect(chips.first.locator(".result ol > li strong").first).to_be_visible()
-        expect(chips.first.locator(".arguments")).to_contain_text('"query"')
-        chips.first.locator("summary").click()
         expect(chips.first.locator(".arguments")).to_be_hidden()
+        chips.first.get_by_text("Details of search_web").click()
+        expect(chips.first.locator(".arguments")).to_contain_text('"query"')
+        chips.first.locator("> summary").click()
+        expect(chips.first.locator(".result")).to_be_hidden()
 
         card = shown.thread.locator(".plan")
         expect(card.locator("li")).to_have_count(6)
@@ -77,7 +85,7 @@ def test_the_model_is_switched_in_mid_thread(chromium: Chromium, chat: Browser) 
         expect(shown.page.locator("#model")).to_have_text("other")
         shown.ask("Who is it now?")
         shown.sees("The other one speaks.")
-        expect(shown.thread.locator(".speaker").last).to_contain_text("Model set to other")
+        expect(shown.thread.locator(".message.output .who b")).to_have_text(["talker", "other"])
         assert chat.show(shown.conversation)["model"] == "other"
 
 
@@ -118,6 +126,24 @@ def test_a_reload_in_mid_stream_shows_the_same_and_continues(chromium: Chromium,
         expect(thought.locator("strong")).to_be_hidden()
         thought.locator("summary").click()
         expect(thought.locator("strong")).to_have_text("here")
+
+
+def test_nothing_jumps_when_an_answer_ends(chromium: Chromium, chat: Browser, gate: Gate) -> None:
+    """The speaker's name is there from the first word, so the words stay where they are."""
+    with window(chromium, chat.port) as shown:
+        shown.open().say("wait for me")
+        words = shown.thread.locator(".output .prose p", has_text="First half,")
+        expect(words).to_be_visible()
+        expect(shown.thread.locator(".output .who b")).to_have_text("talker")
+        before = words.bounding_box()
+        gate.open()
+        shown.rest()
+        expect(shown.thread.locator(".output .spent")).to_have_text(re.compile(r"\d s"))
+        after = words.bounding_box()
+        assert before is not None
+        assert after is not None
+        assert (before["x"], before["y"]) == (after["x"], after["y"])
+        expect(shown.thread.locator(".output .actions")).to_have_css("opacity", "1")
 
 
 def test_a_lost_network_is_shown_and_the_turn_continues(chromium: Chromium, chat: Browser, gate: Gate) -> None:
@@ -184,7 +210,7 @@ def test_a_message_is_edited_in_a_fork_and_the_original_stays(chromium: Chromium
         assert shown.conversation != original
         assert "worng" not in shown.thread.inner_text()
         assert "Hello" in shown.thread.inner_text()
-        expect(shown.page.locator("#conversations a[aria-current] .tag")).to_have_text("branch")
+        expect(shown.page.locator("#conversations .family a[aria-current]")).to_be_visible()
         assert "worng" in str(chat.show(original)["entries"])
 
 
@@ -284,10 +310,45 @@ def test_settings_are_changed_and_a_conversation_is_deleted(chromium: Chromium, 
         expect(shown.page.locator("#title")).to_have_text("Herons")
         assert chat.show(shown.conversation)["memory"] == "Likes birds."
         shown.page.locator("#more summary").click()
+        conversation = shown.conversation
         shown.button("Delete").click()
-        shown.page.get_by_role("dialog").get_by_role("button", name="Delete").click()
-        expect(shown.page.locator("#conversations a", has_text="Herons")).to_have_count(0)
-        expect(shown.thread).to_contain_text("What would you like to do?")
+        row = shown.page.locator("#conversations a", has_text="Herons")
+        expect(row).to_have_count(0)
+        expect(shown.thread).to_contain_text("Your turn.")
+        shown.button("Undo").click()
+        expect(row).to_have_count(1)
+        row.hover()
+        shown.page.get_by_label("Actions for Herons").click()
+        shown.button("Rename").click()
+        shown.page.get_by_role("dialog").get_by_label("Title").fill("Grey herons")
+        shown.button("Save").click()
+        expect(row).to_have_text(re.compile("Grey herons"))
+        assert chat.show(conversation)["info"]["title"] == "Grey herons"
+        row.hover()
+        shown.page.get_by_label("Actions for Grey herons").click()
+        shown.button("Delete").click()
+        expect(row).to_have_count(0)
+        assert chat.show(conversation)["info"]["title"] == "Grey herons"  # as long as it can be undone
+        shown.page.reload()
+        until(lambda: chat.request("GET", f"/chat/api/conversations/{conversation}").status == 404)
+        expect(row).to_have_count(0)
+
+
+def test_a_long_conversation_draws_what_is_near_and_the_rest_when_it_comes_into_view(
+    chromium: Chromium, tmp_path: Path
+) -> None:
+    with SqliteStore(tmp_path / "chats.db") as store:
+        history = store.create(title="Long")
+        for number in range(150):
+            history.append(ModelInputEntry((Text(f"Question {number}?"),)))
+            history.append(ModelOutputEntry((Text(f"Answer **{number}**."),)))
+    with served(tmp_path / "chats.db") as browser, window(chromium, browser.port) as shown:
+        shown.page.add_init_script("window.requestIdleCallback = () => 0")  # there is never an idle moment
+        shown.open(history.id).sees("Answer 149.")
+        assert shown.thread.locator(".message").count() == 300
+        assert shown.thread.locator(".prose").count() < 60
+        shown.page.locator("#scroller").evaluate("(node) => { node.scrollTop = 0; }")
+        shown.sees("Answer 0.")
 
 
 def test_limits_of_a_turn_are_set_on_the_page(chromium: Chromium, tmp_path: Path) -> None:

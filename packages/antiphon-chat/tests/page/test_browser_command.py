@@ -23,7 +23,7 @@ def test_the_page_opens_what_is_resumed(tmp_path: Path, chromium: Chromium) -> N
         expect(shown.thread.locator(".typed")).to_have_text("say something memorable")
 
 
-@pytest.mark.parametrize("decision", ["Approve once", "Deny"])
+@pytest.mark.parametrize("decision", ["Create the plan", "Not now"])
 def test_an_approval_requested_in_the_terminal_is_decided_on_the_page(
     tmp_path: Path, chromium: Chromium, decision: str
 ) -> None:
@@ -38,7 +38,9 @@ def test_an_approval_requested_in_the_terminal_is_decided_on_the_page(
         assert not state["unfinished"]
         shown.page.goto(chat.address)
         card = shown.page.locator(".approval")
-        expect(card).to_contain_text("create_plan")
+        expect(card).to_contain_text("Create this plan?")
+        expect(card.locator(".proposed li").first).to_contain_text("Write the goal down")
+        expect(card.locator(".arguments")).to_be_hidden()  # the JSON is under "details"
         expect(shown.button("Resume")).to_have_count(0)
         # Continuing anyway runs nothing.
         chat.browser.api("POST", f"/conversations/{conversation}/resume")
@@ -51,4 +53,4 @@ def test_an_approval_requested_in_the_terminal_is_decided_on_the_page(
         shown.rest()
         until(lambda: not chat.browser.show(conversation)["running"])
         assert chat.browser.show(conversation)["entries"][-1]["kind"] == "model_output"
-    assert len(plans_of(tmp_path)) == (1 if decision == "Approve once" else 0)
+    assert len(plans_of(tmp_path)) == (1 if decision == "Create the plan" else 0)

@@ -54,9 +54,25 @@ def test_a_message_sent_during_an_answer_is_queued(chromium: Chromium, chat: Bro
         shown.open().say("wait for me")
         shown.sees("First half,")
         shown.say("and then this")
-        expect(shown.page.locator("#queue")).to_contain_text("Queued until the answer finishes")
+        expect(shown.page.locator("#queue")).to_contain_text("and then this")
+        expect(shown.page.locator("#queue")).to_contain_text("sent after this answer")
         gate.open()
         shown.sees("You wrote: and then this")
+
+
+def test_escape_stops_the_answer_and_sends_nothing(chromium: Chromium, chat: Browser, gate: Gate) -> None:
+    with window(chromium, chat.port) as shown:
+        shown.open().say("wait for me")
+        shown.sees("First half,")
+        shown.say("and then this")
+        expect(shown.page.locator("#queue")).to_contain_text("and then this")
+        shown.page.keyboard.press("Escape")
+        shown.rest()
+        expect(shown.page.locator("#queue")).to_be_hidden()
+        expect(shown.box).to_have_value("and then this")
+        shown.sees("Stopped. The partial answer is saved.")
+        assert [each["content"][0]["text"] for each in inputs(chat, shown.conversation)] == ["wait for me"]
+        gate.open()
 
 
 def queue_with_picture(shown: Window, tmp_path: Path, words: str) -> None:

@@ -54,7 +54,7 @@ def test_a_conversation_by_keyboard_alone(chromium: Chromium, chat: tuple[Browse
         keyboard.press("Alt+k")
         expect(shown.page.locator("#search")).to_be_focused()
         keyboard.press("Alt+n")
-        expect(shown.thread).to_contain_text("What would you like to do?")
+        expect(shown.thread).to_contain_text("Your turn.")
 
 
 def test_chips_and_plans_work_by_keyboard_and_have_labels(chromium: Chromium, chat: tuple[Browser, str]) -> None:
@@ -62,9 +62,9 @@ def test_chips_and_plans_work_by_keyboard_and_have_labels(chromium: Chromium, ch
     with window(chromium, browser.port) as shown:
         shown.open(conversation)
         chip = shown.thread.locator(".chip").first
-        chip.locator("summary").focus()
+        chip.locator("> summary").focus()
         shown.page.keyboard.press("Enter")
-        expect(chip.locator(".inside")).to_contain_text("Arguments")
+        expect(chip.locator(".inside")).to_contain_text("Details of")
         box = shown.page.get_by_role("checkbox", name="Check what you learned, and decide the next step", exact=True)
         box.focus()
         shown.page.keyboard.press("Space")

@@ -13,7 +13,7 @@ from playwright.sync_api import expect
 
 from antiphon_chat.shared.setup.model_setup import ModelSetup
 from page.rig import Browser, served
-from page.window import DESKTOP, ON_PHONE, PHONE, window
+from page.window import DESKTOP, ON_BOTH, ON_PHONE, PHONE, window
 from providers.scripted_server import Reply, ScriptedServer
 from terminal.stored_chat import streamed
 
@@ -33,22 +33,43 @@ def test_the_card_offers_a_server_of_this_machine_and_the_menu_has_its_models(
         with served(tmp_path / "chats.db", setup=setup) as browser, window(chromium, browser.port, **screen) as shown:
             shown.open()
             rows = shown.page.locator(".source")
-            expect(rows.locator(".name")).to_have_text(["ollama/llama3.2", "local/smollm2-135m", "offline/plain"])
+            expect(rows.locator(".name")).to_have_text(["ollama/llama3.2", "local/smollm2-135m", "guided tour"])
             expect(rows.first).to_contain_text("found on this machine · 2 models")
             expect(rows.nth(1)).to_contain_text("weak")
             expect(rows.nth(2)).to_have_attribute("aria-pressed", "true")
             assert shown.overflow <= 0
             rows.first.click()
             expect(rows.first).to_have_attribute("aria-pressed", "true")
-            expect(shown.page.locator("#model .name")).to_have_text("ollama/llama3.2")
+            expect(shown.page.locator("#model .name")).to_have_text("llama3.2")
             shown.ask("hello")
             shown.sees("Hello from here.")
             shown.page.locator("#model").click()
             shown.page.get_by_role("combobox").fill("coder")
             option = shown.page.get_by_role("option").first
-            expect(option).to_have_text("ollama/qwen3-coder")
+            expect(option).to_contain_text("qwen3-coder")
             option.click()
-            expect(shown.page.locator("#model .name")).to_have_text("ollama/qwen3-coder")
+            expect(shown.page.locator("#model .name")).to_have_text("qwen3-coder")
+
+
+@ON_BOTH
+def test_the_menu_has_what_the_host_lists_with_window_and_price_and_the_exact_name_first(
+    tmp_path: Path, chromium: Chromium, screen: dict[str, Any]
+) -> None:
+    with ScriptedServer(listing("gpt-4o", "gpt-5-mini", "gpt-5")) as server:
+        environ = {"OPENAI_BASE_URL": f"{server.url}/v1", "OPENAI_API_KEY": "sk-secret-1"}
+        setup = ModelSetup(environ, tmp_path / "data", servers=())
+        with served(tmp_path / "chats.db", setup=setup) as browser, window(chromium, browser.port, **screen) as shown:
+            shown.open()
+            shown.page.locator("#model").click()
+            options = shown.page.get_by_role("option")
+            expect(options.filter(has_text="openai")).to_have_count(3)  # not gpt-5.5, which is preferred and not listed
+            shown.page.get_by_role("combobox").fill("gpt-5")
+            expect(options.first).to_contain_text("gpt-5openai400k context · $1.25 / $10.00")
+            assert shown.overflow <= 0
+            shown.page.keyboard.press("Enter")
+            name = shown.page.locator("#model .name")
+            expect(name).to_have_text("gpt-5")
+            assert name.evaluate("(node) => node.scrollWidth <= node.clientWidth"), "the name is not cut"
 
 
 @pytest.mark.parametrize(
@@ -77,7 +98,7 @@ def test_a_pasted_key_is_used_and_is_stored_only_if_asked(
             if is_stored:
                 dialog.get_by_role("checkbox").check()
             dialog.get_by_role("button", name="Use this key").click()
-            expect(shown.page.locator("#model .name")).to_have_text("openai/gpt-5.5")
+            expect(shown.page.locator("#model .name")).to_have_text("gpt-5.5")
             expect(shown.page.locator(".source").first).to_contain_text(
                 "key stored on this machine" if is_stored else "OPENAI_API_KEY is set"
             )
@@ -115,7 +136,7 @@ def test_the_card_is_in_chinese_for_a_chinese_reader(tmp_path: Path, chromium: C
     ):
         shown.open()
         expect(shown.page.locator(".sources h3")).to_have_text("选择模型")
-        expect(shown.page.locator(".source").last).to_contain_text("导览：不是模型，不需要密钥")
+        expect(shown.page.locator(".source").last).to_contain_text("不是模型，不需要密钥")
         expect(shown.button("粘贴 API 密钥")).to_be_visible()
 
 

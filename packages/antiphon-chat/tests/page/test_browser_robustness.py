@@ -88,7 +88,7 @@ def test_an_entry_that_cannot_be_drawn_is_reported_and_the_others_are_shown(chro
         shown.open(conversation)
         shown.sees("second")
         shown.sees("Answer 2.")
-        expect(shown.thread.locator(".note")).to_have_text("Entry 2 cannot be shown.")
+        expect(shown.thread.locator(".remark")).to_have_text("Entry 2 cannot be shown.")
         expect(shown.page.locator(".notice.wrong")).to_contain_text("Error in this page: broken on purpose")
         assert any("broken on purpose" in fault for fault in shown.faults), "the console has it too"
         shown.faults.clear()

@@ -143,7 +143,7 @@ def views(shown: Window, ids: Mapping[str, str]) -> Iterator[str]:
     expect(page.locator(".branches")).to_be_visible()
     page.evaluate("document.querySelectorAll('main details').forEach(one => { one.open = true; })")
     yield "conversation"
-    for name, selector in (("settings", "#settings"), ("usage", "#usage"), ("delete", "#delete")):
+    for name, selector in (("settings", "#settings"), ("usage", "#usage")):
         menu(selector)
         yield name
         close()
@@ -153,7 +153,7 @@ def views(shown: Window, ids: Mapping[str, str]) -> Iterator[str]:
         close()
     go(f"#/c/{ids['talk']}/history", ".rendered")
     yield "history"
-    go(f"#/compare/{ids['talk']}/{ids['branch']}", ".compared .message")
+    go(f"#/compare/{ids['talk']}/{ids['branch']}", ".side .prose")
     yield "compare"
     go(f"#/c/{ids['asked']}", ".approval")
     yield "approval"
@@ -165,7 +165,7 @@ def views(shown: Window, ids: Mapping[str, str]) -> Iterator[str]:
     expect(page.get_by_role("dialog")).to_be_visible()
     yield "command of a server"
     close()
-    page.locator(".settings > .primary").click()
+    page.locator(".settings > .main").click()
     page.locator("dialog fieldset button").first.click()
     yield "new server"
     close()

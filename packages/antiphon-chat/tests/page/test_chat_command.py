@@ -61,7 +61,7 @@ def test_an_approval_requested_on_the_page_is_asked_for_in_the_terminal(tmp_path
     with Terminal(tmp_path, "chat", "--resume", conversation) as terminal:
         terminal.sees("Pending approvals")
         terminal.send("/retry")
-        terminal.sees("Approve create_plan?")
+        terminal.sees("Create this plan?")
         assert plans_of(tmp_path) == []
         terminal.send("a")
         terminal.sees("(plan-1)")

@@ -17,6 +17,7 @@ from antiphon_chat.chinese import CHINESE
 from antiphon_chat.language import format_choice, language_from_environment, translate, use_language
 from antiphon_chat.shared.provider_errors import ADVICE, BATCH_HINTS, INTERACTIVE_HINTS
 from antiphon_chat.terminal.commands import COMMANDS
+from antiphon_chat.terminal.greeting import THINGS
 from antiphon_chat.terminal.mcp_command import APPROVAL_TEXTS, STATE_TEXTS
 from antiphon_chat.terminal.turn_view import END_MESSAGES
 from support.repository import CHAT, DEVTOOLS
@@ -41,9 +42,10 @@ def texts_in_calls() -> Iterator[str]:
 def all_texts() -> set[str]:
     tables = [*END_MESSAGES.values(), *ADVICE.values(), *INTERACTIVE_HINTS.values(), *BATCH_HINTS.values()]
     choices = [text for texts in CHOICE_TEXTS.values() for text in texts]
+    things = [text for _, *texts in THINGS for text in texts]
     commands = [command.about for command in COMMANDS.values()]
     servers = [*APPROVAL_TEXTS.values(), *STATE_TEXTS.values()]
-    return {*texts_in_calls(), *servers, *tables, *choices, *commands, *get_args(PlanStatus)}
+    return {*texts_in_calls(), *things, *servers, *tables, *choices, *commands, *get_args(PlanStatus)}
 
 
 def placeholders(text: str) -> list[tuple[str, str]]:
@@ -62,7 +64,7 @@ def test_chinese_text_has_the_same_values(text: str) -> None:
 def test_page_and_terminal_use_the_same_words() -> None:
     english, chinese = (page_texts(name) for name in ("en", "zh"))
     shared = {english[key]: chinese[key] for key in english if english[key] in CHINESE}
-    assert shared.keys() >= {"Approve {tool}?", "Model set to {model}", "done"}
+    assert shared.keys() >= {"Approve {tool}?", "Create this plan?", "done"}
     assert {text: CHINESE[text] for text in shared} == shared
 
 

@@ -92,7 +92,7 @@ def test_events_as_json_lines(tmp_path: Path) -> None:
         (
             ["-p", "make me a plan to learn Spanish", "--ask"],
             {},
-            "create_plan needs approval; decide with `antiphon chat --resume",
+            "antiphon chat --resume",
         ),
     ],
 )

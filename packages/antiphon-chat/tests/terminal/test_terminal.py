@@ -34,10 +34,19 @@ def server() -> Iterator[ScriptedServer]:
 
 def test_the_first_minute_needs_no_setup_and_runs_several_rounds(tmp_path: Path) -> None:
     with Terminal(tmp_path, "chat") as terminal:
-        terminal.sees("offline/plain: not a language model, needs no key and no network.", "Ctrl-D: quit")
+        terminal.sees(
+            "▫▪ Antiphon", "guided tour · no key", "1 search, then plan", "/key use a real model", "Ctrl-D: quit"
+        )
         terminal.send("find IELTS tips, then make me a plan")
         screen = terminal.sees("3 rounds")
-        for words in ("✓ search_web", "lines, Ctrl-O]", "✓ create_plan", "○ t1 Read the title", " 0/6"):
+        for words in (
+            "▪ guided tour",
+            "✓ Searched “IELTS tips” · 3 results",
+            "(Ctrl-O)",
+            "✓ create_plan IELTS",
+            "☐ t1 Read the title",
+            " 0/6",
+        ):
             assert words in screen
         terminal.send("/history")
         screen = terminal.sees("version 8, ")
@@ -81,11 +90,11 @@ def test_an_answer_is_drawn_while_it_streams_and_appears_once(server: ScriptedSe
         terminal.sees("stopped; the partial answer is saved")
         server.play(Reply(body=body, gate=gate))
         terminal.send("again")
-        terminal.sees("openai/gpt-test 0 s")  # it is waited for
+        terminal.sees("gpt-test 0 s")  # it is waited for
         terminal.send("queued before")
         terminal.sees("queued: queued before")
         gate.set()
-        screen = terminal.sees("The last words.", "› queued before")
+        screen = terminal.sees("The last words.", "▫ queued before")
         terminal.waits(lambda: len(server.received) == 3, "the third question")
         terminal.waits(lambda: terminal.words.count("The last words.") == 2, "the third answer")
         terminal.type(LEAVE)
@@ -108,10 +117,10 @@ def test_ctrl_c_gives_what_was_queued_back_and_clears_a_line(server: ScriptedSer
         terminal.send("for later")
         terminal.sees("queued: for later")
         terminal.type(INTERRUPT)
-        terminal.sees("stopped; the partial answer is saved", "› for later")
+        terminal.sees("(stopped)", "› for later")
         server.play(Reply(body=streamed("Hello.")))
         terminal.send(", edited")  # after what came back
-        terminal.sees("› for later, edited", "Hello.")
+        terminal.sees("▫ for later, edited", "▪ gpt-test Hello.")
         terminal.type("a line to discard")
         terminal.sees("to discard")
         terminal.type(INTERRUPT)
@@ -150,7 +159,7 @@ def test_mistakes_in_commands_are_explained(tmp_path: Path) -> None:
             "/key openai forget": "no key of openai was pasted or stored here",
         }.items():
             terminal.send(line)
-            terminal.sees(f"› {line} {reply}")
+            terminal.sees(f"▫ {line} {reply}")
         terminal.send("/help")
         terminal.sees(".html to share")  # nothing is cut off
         terminal.type(LEAVE)
@@ -178,7 +187,7 @@ def test_an_approval_is_readable_in_a_small_terminal(tmp_path: Path) -> None:
     with Terminal(tmp_path, "chat", "--ask", columns=60, rows=20) as terminal:
         terminal.sees("Ctrl-D: quit")
         terminal.send("make me a plan to learn Spanish")
-        screen = terminal.sees("Approve create_plan?", "title: ", "tasks: [", "d deny [reason]")
+        screen = terminal.sees("Create this plan?", "☐ Write the goal down", "n no [reason]")
         assert "\\n" not in screen
         terminal.send("a")
         terminal.sees("✓ create_plan")
@@ -200,7 +209,7 @@ def test_long_arguments_are_cut_to_the_terminal_and_expand(server: ScriptedServe
     with with_model(server, tmp_path, "--ask", columns=60, rows=20) as terminal:
         terminal.sees("Ctrl-D: quit")
         terminal.send("plan")
-        screen = terminal.sees("Approve create_plan?", "more lines; Ctrl-O shows all of it", "d deny [reason]")
+        screen = terminal.sees("Create this plan?", "more lines; Ctrl-O shows all of it", "n no [reason]")
         assert "Task number 59" not in screen
         terminal.type(EXPAND)
         terminal.sees("Task number 59 of many")
@@ -214,13 +223,13 @@ def test_calls_wait_for_a_person_who_asked_to_be_asked(tmp_path: Path) -> None:
     with Terminal(tmp_path, "chat", "--ask") as terminal:
         terminal.sees("Ctrl-D: quit")
         terminal.send("make me a plan to learn Spanish")
-        terminal.sees("Approve create_plan?", "a approve")
+        terminal.sees("Create this plan?", "y yes")
         terminal.send("perhaps")
-        terminal.sees("Enter a, t, l, d or e;")
+        terminal.sees("Enter y, n, e, t or l;")
         terminal.send("d not today")
         terminal.sees("✗ create_plan", "not today", "2 rounds")
         terminal.send("make me a plan to learn Norwegian")
-        terminal.sees("Approve create_plan?", again=True)
+        terminal.sees("Create this plan?", again=True)
         terminal.send("e")
         terminal.sees("arguments ›")
         terminal.type("\x15" * 40)  # the whole of what was given
@@ -230,9 +239,9 @@ def test_calls_wait_for_a_person_who_asked_to_be_asked(tmp_path: Path) -> None:
         terminal.sees("arguments ›")
         terminal.type("\x15" * 40)
         terminal.send('{"title": "Norsk", "tasks": ["Begynn"]}')
-        terminal.sees("○ t1 Begynn", "Norsk (plan-1)")
+        terminal.sees("☐ t1 Begynn", "Norsk (plan-1)")
         terminal.send("make me a plan to learn Danish")
-        terminal.sees("Approve create_plan?", again=True)
+        terminal.sees("Create this plan?", again=True)
         terminal.type(INTERRUPT * 2)  # the second one finds the question answered
         terminal.sees("Approval still pending.")
         terminal.type(LEAVE)
@@ -243,7 +252,7 @@ def test_calls_wait_for_a_person_who_asked_to_be_asked(tmp_path: Path) -> None:
     with Terminal(tmp_path, "chat", "--resume") as terminal:  # asked for already: without --ask it waits all the same
         terminal.sees("Pending approvals; /retry to decide:", "create_plan {")
         terminal.send("/retry")
-        terminal.sees("Approve create_plan?")
+        terminal.sees("Create this plan?")
         terminal.send("a")
         terminal.sees("(plan-2)")
     with PlanStore(tmp_path / "antiphon" / "plans.db") as plans:
@@ -285,7 +294,7 @@ def test_back_and_forth_in_the_history(tmp_path: Path) -> None:
         terminal.send("/histroy")
         terminal.sees("unknown command /histroy; did you mean /history?")
         terminal.send("/resume 1")
-        terminal.sees("你好 title · ", "› second")
+        terminal.sees("你好 title · ", "▫ second")
         terminal.send("/new")
         terminal.sees("New conversation with")
         terminal.send("/quit")
@@ -310,12 +319,12 @@ def test_a_conversation_is_resumed_with_its_model(server: ScriptedServer, tmp_pa
         terminal.type(LEAVE)
         assert terminal.ends() == 0
     with Terminal(tmp_path, "chat", "--resume", environment=environment) as terminal:
-        terminal.sees("openai/gpt-test; change it with /model", "› remember me", "Hello.")
+        terminal.sees("openai/gpt-test; change it with /model", "▫ remember me", "Hello.")
         terminal.type("\x1b[A")  # what was typed before
-        terminal.sees("version 2 › remember me")
+        terminal.sees("tokens › remember me")
         kept(tmp_path, note="another writer")
         terminal.type("\r")
-        terminal.sees("Another process added 1 entries", "version 3 › remember me")
+        terminal.sees("Another process added 1 entries", "tokens › remember me")
         terminal.type("\r")  # what was typed is still there
         terminal.sees("Hello.", again=True)
 
@@ -412,7 +421,7 @@ def test_provider_errors_are_one_line_and_the_turn_can_be_retried(server: Script
         terminal.sees("the last turn is finished; send a new message")
         server.play(Reply(status=401, body=refusal, content_type="application/json"))
         terminal.send("and now?")
-        terminal.sees("Check the key in OPENAI_API_KEY, or switch with /model.")
+        terminal.sees("openai 401: Incorrect API key", "Check the key in OPENAI_API_KEY, or switch with /model.")
         terminal.send("/retry")  # at once: the provider is asked, although its only key was rejected
         terminal.sees("Incorrect API key provided", again=True)
         assert "no usable key" not in terminal.words
@@ -430,8 +439,8 @@ def test_forty_columns_chinese_and_no_colour(tmp_path: Path) -> None:
         terminal.sees("Ctrl-D: quit")
         terminal.send("搜索 IELTS 备考方法，然后帮我制定一个3个月的学习计划")
         screen = terminal.sees("3 rounds")
-        assert "› 搜索 IELTS 备考方法" in terminal.words
-        assert "○ t1 第 1-2 周" in screen
+        assert "▫ 搜索 IELTS 备考方法" in terminal.words
+        assert "☐ t1 第 1-2 周" in screen
         terminal.send("/history")
         terminal.sees("8 ModelOutput")
         terminal.resize(72, 20)
@@ -447,12 +456,12 @@ def test_a_terminal_that_can_only_print(tmp_path: Path) -> None:
     with Terminal(tmp_path, "chat", "--ask", environment={"TERM": "dumb"}) as terminal:
         terminal.sees("Ctrl-D: quit")
         terminal.type("make me a plan \\\nto learn Spanish\n")
-        terminal.sees("Approve create_plan?", "a approve")
+        terminal.sees("Create this plan?", "y yes")
         terminal.type("what?\n")
-        terminal.sees("Enter a, t, l, d or e; Ctrl-C to decide later. a approve")  # asked again after the reply
+        terminal.sees("Enter y, n, e, t or l; Ctrl-C to decide later. y yes")  # asked again after the reply
         terminal.type("a\n")
         terminal.sees("* create_plan", "done in", "I made the plan “Learn Spanish")
-        assert terminal.words.count("a approve") == 2
+        assert terminal.words.count("y yes") == 2
         terminal.type("/tokens\n")
         terminal.sees("Context: ")
         terminal.type(LEAVE)

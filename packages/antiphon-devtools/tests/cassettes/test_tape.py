@@ -37,7 +37,7 @@ def test_an_exchange_comes_back_as_it_was_written(tmp_path: Path) -> None:
     assert (first.answer, second.request.id, first.request.headers) == (EXCHANGE.answer, 2, {"h": "北"})
     assert [request.body for request in read.requests()] == [b'{"n":1}'] * 2
     assert (read.redacted, read.answer(1).duration) == (("x-team",), 0.001509)
-    with pytest.raises(TapeError, match=r"has no exchange 7; see: antiphon tape list"):
+    with pytest.raises(TapeError, match=r"has no exchange 7; see `antiphon tape list"):
         read.answer(7)
     read.close()
     assert os.listdir(tmp_path) == ["tape.db"]  # reading leaves no journal beside a tape that is committed
@@ -74,7 +74,7 @@ def test_a_killed_recording_keeps_what_was_finished(tmp_path: Path) -> None:
 
 
 def test_what_is_not_a_tape_is_refused_and_not_changed(tmp_path: Path) -> None:
-    with pytest.raises(TapeError, match=r"there is no tape at .*; record one: antiphon serve --record"):
+    with pytest.raises(TapeError, match=r"there is no tape at .*; record one: `antiphon serve --record"):
         Tape(tmp_path / "none.db")
     with pytest.raises(TapeError, match=r"the folder .* does not exist"):
         Tape(tmp_path / "no" / "tape.db", records=True)

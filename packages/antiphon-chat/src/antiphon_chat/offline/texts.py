@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from antiphon.cli.program import runnable
 from antiphon_chat.language import Language
 
 NOTICE: Mapping[Language, str] = MappingProxyType(
@@ -203,4 +204,4 @@ def say(language: Language, sentence: str, **values: object) -> str:
     """A text with its values filled in."""
     english, chinese = _SENTENCES[sentence]
     text = chinese if language == "zh" else english
-    return text.format(**values) if values else text
+    return runnable(text.format(**values) if values else text)

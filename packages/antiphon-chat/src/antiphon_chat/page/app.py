@@ -54,7 +54,7 @@ logger = logging.getLogger("antiphon.web")
 Handler: TypeAlias = Callable[[ChatRequest], Awaitable[Response]]
 
 ASSETS = Path(__file__).with_name("assets")
-STYLES = ("theme.css", "layout.css", "thread.css", "cards.css", "history.css", "settings.css")
+STYLES = ("theme.css", "base.css", "layout.css", "thread.css", "cards.css", "history.css", "settings.css")
 STREAM_SECONDS = 600.0
 TOOLS_SECONDS = 10.0
 _PAGE = "/chat/page/"

@@ -45,17 +45,18 @@ MATH_ATTRIBUTES = name_set(
 
 @cache
 def markdown_parser(*, for_terminal: bool = False) -> Any:
-    """The parser. The terminal shows formulas and footnotes as they are written."""
+    """The parser. The terminal draws a text block by block, so a footnote is not gathered at the end there."""
     from markdown_it import MarkdownIt
 
     parser: Any = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
+    from mdit_py_plugins.dollarmath import dollarmath_plugin
+
+    parser.use(dollarmath_plugin, allow_space=False, allow_digits=False, allow_labels=False, double_inline=True)
+    parser.inline.ruler.before("escape", "bracket_math", _bracket_math)
     if not for_terminal:
-        from mdit_py_plugins.dollarmath import dollarmath_plugin
         from mdit_py_plugins.footnote import footnote_plugin
 
         parser.use(footnote_plugin).disable("footnote_inline")
-        parser.use(dollarmath_plugin, allow_space=False, allow_digits=False, allow_labels=False, double_inline=True)
-        parser.inline.ruler.before("escape", "bracket_math", _bracket_math)
         parser.inline.ruler.before("autolink", "line_break", _line_break)
     return parser
 

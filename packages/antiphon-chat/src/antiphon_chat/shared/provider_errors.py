@@ -46,6 +46,11 @@ BATCH_HINTS = {"retry": "Try again", "switch": "choose another model with --mode
 def format_error(error: ProviderError, model: str, *, is_interactive: bool = True) -> str:
     """The error in one line, followed by the next step. It quotes the provider: escape it before it is printed."""
     message = shorten(one_line(error.message), _MAX_CHARS)
+    provider = ModelName.parse(model).provider
+    answered = isinstance(error.status, int) and error.status >= 400
+    who = " ".join(filter(None, (provider, str(error.status) if answered else "")))
+    if who and not message.startswith(who):
+        message = f"{who}: {message}"
     return f"{message.rstrip('.')}. {advice(error, model, is_interactive=is_interactive)}"
 
 

@@ -16,21 +16,27 @@ import signal
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
+from datetime import UTC, datetime
 
 import msgspec
 
+from antiphon.cli.program import runnable
 from antiphon.cli.terminal import escape_control_chars, wrapped
 from antiphon.conversation import RunResult
 from antiphon.errors import AntiphonError, StoreError, WriterConflict
 from antiphon.history import ModelInputEntry, ModelOutputEntry
 from antiphon.parts import InputPart, ToolCallRequest, text_of
 from antiphon.providers.default_model import OFFLINE
+from antiphon.tools.builtin import Plan
+from antiphon.tools.builtin.plans import TaskDraft, new_plan
 from antiphon_chat.language import format_choice, translate
 from antiphon_chat.shared.permissions import allow_always
 from antiphon_chat.shared.session import ChatSession
 from antiphon_chat.shared.spending import Spending, spending_of
+from antiphon_chat.shared.tool_words import arguments_of
 from antiphon_chat.shared.uploads import parse_message
 from antiphon_chat.terminal.commands import COMMANDS, Commands
+from antiphon_chat.terminal.greeting import greeting, mark, model_title
 from antiphon_chat.terminal.input import PROMPT, LineEditor, PlainInput
 from antiphon_chat.terminal.mcp_command import SUBCOMMANDS
 from antiphon_chat.terminal.model_list import model_list
@@ -41,7 +47,7 @@ _APPROVAL_ROWS = 8
 """Lines around the arguments of a call that is asked about: the question, the status, the prompt, the menu."""
 _SHORT_JSON = 40
 _KEY_COMMAND = re.compile(r"(?s)\A(/key +(?!forget)\S+) +(?!forget\b)\S.*")
-_APPROVE = "a approve · t always · l all · d deny [reason] · e edit › "
+_APPROVE = "y yes · n no [reason] · e change · t always · l all › "
 
 
 class DecisionSkipped(Exception):
@@ -91,7 +97,7 @@ class TerminalChat:
 
     def say(self, text: str, style: str = "") -> None:
         """Show a message of the chat itself."""
-        self.show(self.renderer.line(text, style))
+        self.show(self.renderer.line(runnable(text), style))
 
     def show(self, drawn: str) -> None:
         """Show rendered text."""
@@ -290,17 +296,21 @@ class TerminalChat:
             if everything:
                 loop.approve(call.tool_call_id)
                 continue
-            self.say(translate("Approve {tool}?", tool=call.tool_name), "yellow")
-            self._show_arguments(call)
+            self._show_call(call)
             everything = await self._decide_one(call)
 
-    def _show_arguments(self, call: ToolCallRequest) -> None:
-        """What will run, one argument after the other; long ones are cut to the height of the terminal, and Ctrl-O shows all."""
+    def _show_call(self, call: ToolCallRequest) -> None:
+        """What will happen: the plan, or one argument after the other. Long ones are cut to the terminal; Ctrl-O shows all."""
         text = escape_control_chars(readable_arguments(call)) or translate("(no arguments)")
-        lines = list(wrapped(text, self.renderer.columns - 3))
+        if plan := planned(call):
+            self.say(translate("Create this plan?"), "green")
+            lines = self.renderer.plan(plan, is_proposed=True).split("\n")
+        else:
+            self.say(translate("Approve {tool}?", tool=call.tool_name), "green")
+            lines = [f"  {line}" for line in wrapped(text, self.renderer.columns - 3)]
         room = max(3, self.renderer.rows - _APPROVAL_ROWS)
         for line in lines[:room]:
-            self.show(f"  {line}")
+            self.show(line)
         if len(lines) > room:
             self.collapsed.append(CollapsedBlock(call.tool_name, f"```\n{text}\n```"))
             rest = translate("… {count} more lines; Ctrl-O shows all of it", count=len(lines) - room)
@@ -331,7 +341,7 @@ class TerminalChat:
                             continue
                         return False
                 case _:
-                    self.say(translate("Enter a, t, l, d or e; Ctrl-C to decide later."), "dim")
+                    self.say(translate("Enter y, n, e, t or l; Ctrl-C to decide later."), "dim")
 
     # Messages of the chat itself.
 
@@ -340,25 +350,32 @@ class TerminalChat:
             shown = text
             if len(text) >= 4_000:
                 shown = translate("{text}… ({count:,} characters)", text=text[:4_000], count=len(text))
-            self._turn_view.commit(self.renderer.styled(f"{PROMPT}{shown}", "bold"), "asked")
+            self._turn_view.commit(self.renderer.styled(f"{mark('asked')} {shown}", "bold"), "asked")
 
     def _print_greeting(self) -> None:
         session = self.session
-        if session.settings.model is None and session.chat.model == session.choice.model:
-            self.say(format_choice(session.choice), "cyan")
-        else:
-            self.say(translate("{model}; change it with /model.", model=session.chat.model), "cyan")
+        model, is_chosen = (
+            session.chat.model,
+            session.settings.model is None and session.chat.model == session.choice.model,
+        )
+        about = (
+            format_choice(session.choice) if is_chosen else translate("{model}; change it with /model.", model=model)
+        )
+        for line in greeting(self.renderer, model, "" if is_chosen and session.choice.kind == "offline" else about):
+            self.show(line)
         self.say(translate("Enter: send · Alt-Enter: new line · Ctrl-C: stop · Ctrl-D: quit · /help"), "dim")
         for server in session.mcp.problems():
             self.say(server.error, "yellow")
         if session.has_messages:
             self.show_last()
-        elif session.settings.model is None and session.chat.model == OFFLINE:
-            self._in_background(self._first_list())
+        elif session.settings.model is None and model == OFFLINE:
+            self._in_background(self._show_found())
 
-    async def _first_list(self) -> None:
-        """The ways to a model, for a person who has none yet. Servers of this machine are looked for meanwhile."""
-        await self.show_models(is_long=False)
+    async def _show_found(self) -> None:
+        """Servers of this machine are looked for, for a person who has no model yet."""
+        for source in await self.session.setup.sources():
+            if source.kind == "server":
+                self.say(translate("Found on this machine: /model {model}", model=source.model), "green")
         await self.editor.flush()
 
     def _turn_spending(self) -> Spending:
@@ -375,12 +392,17 @@ class TerminalChat:
 
     def _status(self) -> str:
         chat = self.session.chat
-        return translate(
-            "{model} · {tokens:,} tokens · version {version}",
-            model=chat.model,
-            tokens=chat.tokens,
-            version=chat.history.version,
-        )
+        title = model_title(chat.model)
+        if not self.session.has_messages:
+            return title
+        return translate("{model} · {tokens:,} tokens", model=title, tokens=chat.tokens)
+
+    def _placeholder(self) -> str:
+        """What the empty line invites to."""
+        if self._answer is not None or self._job is not None:
+            return ""
+        is_tour = self.session.chat.model == OFFLINE and not self.session.has_messages
+        return translate("Write, or send 1, 2, 3 or 4") if is_tour else ""
 
     def _line_editor(self) -> LineEditor:
         return LineEditor(
@@ -393,6 +415,7 @@ class TerminalChat:
                 "/mcp": SUBCOMMANDS,
             },
             status=self._status,
+            placeholder=self._placeholder,
             interrupt=self.interrupt,
             expand=self._expand_last,
             history=self.session.folder / "input.history",
@@ -408,14 +431,22 @@ class TerminalChat:
         task.add_done_callback(self._tasks.discard)
 
 
+def planned(call: ToolCallRequest) -> Plan | None:
+    """The plan that a call would create, if it is one that can be drawn."""
+    if call.tool_name != "create_plan":
+        return None
+    arguments = arguments_of(call)
+    with suppress(msgspec.ValidationError, AntiphonError, TypeError):
+        drafts = msgspec.convert(arguments.get("tasks") or [], list[str | TaskDraft])
+        return new_plan("", str(arguments["title"]), str(arguments.get("goal") or ""), drafts, datetime.now(UTC))
+    return None
+
+
 def readable_arguments(call: ToolCallRequest) -> str:
     """The arguments of a call for a person: one per line, texts as they are, everything else as JSON."""
-    try:
-        arguments = None if call.freeform else msgspec.json.decode(call.arguments)
-    except (msgspec.DecodeError, RecursionError):
-        arguments = None
-    if not isinstance(arguments, dict):
-        return call.arguments
+    arguments = arguments_of(call)
+    if not arguments:
+        return "" if call.arguments.strip() == "{}" else call.arguments
     return "\n".join(f"{name}: {_readable(value)}" for name, value in arguments.items())
 
 

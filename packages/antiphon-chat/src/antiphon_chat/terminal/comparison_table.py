@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from antiphon.cli.program import program
 from antiphon.cli.terminal import Styled, ellipsize, escape_control_chars, joined, styled, width_of, wrapped
 from antiphon.conversation.replay import Branch, ComparedStep, Comparison, Step, StepCall
 from antiphon_chat.language import translate
@@ -145,7 +146,7 @@ def _facts(measured: Step | Branch) -> str:
 def _stops(comparison: Comparison) -> Iterator[str]:
     """Where each new branch is, and why it stopped."""
     for name, branch in zip(model_names(comparison)[1:], comparison.branches[1:], strict=True):
-        resume = f"antiphon chat --resume {branch.conversation}"
+        resume = f"{program()} chat --resume {branch.conversation}"
         if branch.stopped == "waiting":
             text = translate(
                 "{model} stopped: {tools} needs your decision; decide with `{command}`.",

@@ -36,7 +36,7 @@ class LineEditor:
     """Reads lines, and draws above them.
 
     `interrupt` is called for Ctrl-C, `expand` for Ctrl-O; `words` gives the arguments of commands for completion, `status` the
-    line above the input.
+    line above the input, `placeholder` what the empty input shows.
     """
 
     def __init__(
@@ -46,6 +46,7 @@ class LineEditor:
         *,
         words: Callable[[], Mapping[str, Sequence[str]]],
         status: Callable[[], str],
+        placeholder: Callable[[], str],
         interrupt: Callable[[], None],
         expand: Callable[[], None],
         history: Path | None = None,
@@ -86,6 +87,7 @@ class LineEditor:
             erase_when_done=True,
             is_password=Condition(lambda: self.is_secret),
             output=output,
+            placeholder=lambda: [("fg:ansibrightblack", placeholder())],
         )
 
     async def run(self, take: Callable[[str], None]) -> None:

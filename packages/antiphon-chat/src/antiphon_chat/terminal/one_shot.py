@@ -33,7 +33,7 @@ def read_message(prompt: str | None) -> list[InputPart]:
             is_message = not content and isinstance(part, Document) and part.text
             content.append(Text(part.text) if is_message and isinstance(part, Document) else part)
     if not content:
-        raise ConversationError('empty message; use antiphon chat -p "…" or pipe text in')
+        raise ConversationError('empty message; use `antiphon chat -p "…"` or pipe text in')
     return content
 
 

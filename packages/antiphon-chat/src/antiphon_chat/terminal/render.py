@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any
 
@@ -27,6 +27,7 @@ from antiphon.tools.builtin import Plan
 from antiphon_chat.language import translate
 from antiphon_chat.shared.markdown import markdown_parser
 from antiphon_chat.shared.spending import Spending, format_money
+from antiphon_chat.terminal.formula import formula_text
 
 logger = logging.getLogger("antiphon.chat")
 
@@ -53,7 +54,7 @@ class Renderer:
         """Rendered Markdown without empty lines around it. Text that is too long, or cannot be drawn, is returned unchanged."""
         if len(text) <= _MAX_RENDERED_CHARS:
             try:
-                return self._drawn(escape_control_chars(text))
+                return self._drawn(_NOTE.sub(r"\\[\1\\] ", escape_control_chars(text)))
             except Exception:  # any text of a model must be shown
                 logger.warning("a text of %d characters could not be drawn as Markdown", len(text), exc_info=True)
         return self.line(text.strip("\n"))
@@ -93,21 +94,24 @@ class Renderer:
             lines += [self.one_line(last, indent="  ")] if last else []
         return "\n".join(lines)
 
-    def plan(self, plan: Plan) -> str:
-        """A plan as a card: its title, how far it is, its tasks."""
+    def plan(self, plan: Plan, *, is_proposed: bool = False) -> str:
+        """A plan as a card: its title, how far it is, its tasks. One that is proposed has neither name nor progress yet."""
         done, count = plan.tasks_done, len(plan.tasks)
-        filled = round(_BAR * done / count) if count else 0
-        bar = f"{'━' * filled}{'─' * (_BAR - filled)} {done}/{count}"
         state = "" if plan.status == "active" else f", {translate(plan.status)}"
+        title = plan.title if is_proposed else f"{plan.title} ({plan.id}{state})"
         lines = [
-            self.one_line(f"{plan.title} ({plan.id}{state})", "bold", indent="  "),
+            self.one_line(title, "bold", indent="  "),
             *([self.one_line(plan.goal, "dim", indent="  ")] if plan.goal else []),
-            self.styled(f"  {bar}", "green" if count and done == count else "cyan"),
         ]
+        if not is_proposed:
+            filled = round(_BAR * done / count) if count else 0
+            bar = f"{'━' * filled}{'─' * (_BAR - filled)} {done}/{count}"
+            lines.append(self.styled(f"  {bar}", "green" if count and done == count else ""))
         for task in plan.tasks:
             due = translate(" (due {date})", date=task.due) if task.due else ""
-            mark = "✓" if task.done else "○"
-            lines.append(self.one_line(f"{mark} {task.id} {task.title}{due}", "dim" if task.done else "", indent="  "))
+            name = task.title if is_proposed else f"{task.id} {task.title}"
+            style = "dim" if task.done else ""
+            lines.append(self.one_line(f"{'✓' if task.done else '☐'} {name}{due}", style, indent="  "))
         return "\n".join(lines)
 
     def _drawn(self, text: str) -> str:
@@ -125,7 +129,8 @@ class Renderer:
         theme = "ansi_dark" if self.use_color else "default"
         with console.capture() as captured:
             console.print(_plain_markdown()(text, code_theme=theme, hyperlinks=False))
-        return "\n".join(line.rstrip() for line in captured.get().split("\n")).strip("\n")
+        lines = captured.get().replace(_BREAK, "").split("\n")
+        return "\n".join(line.rstrip() for line in lines).strip("\n")
 
 
 @cache
@@ -143,8 +148,9 @@ def _plain_markdown() -> Any:
         def __init__(self, markup: str, **options: Any) -> None:
             super().__init__("", **options)
             self.markup = markup
-            self.parsed = markdown_parser(for_terminal=True).parse(markup)
+            self.parsed = list(_with_formulas(markdown_parser(for_terminal=True).parse(markup)))
             _make_visible(self.parsed)
+            _make_breakable(self.parsed)
 
     return PlainMarkdown
 
@@ -163,6 +169,43 @@ def _make_visible(tokens: Sequence[Any]) -> None:
                 address = f"{address.partition(',')[0]},…"
             token.type, token.tag, token.content = "text", "", f"🌆 {token.content} ({address})".replace("  ", " ")
             token.children = None
+
+
+_BREAK = "\x1f"
+"""White space without width, for rich: a line may be broken here. Texts have none, because control characters are escaped."""
+_WIDE_CHAR = re.compile(
+    r"([\u2e80-\u2fff\u3040-\u9fff\uf900-\ufaff\uff00-\uffef])(?![，。、；：？！）》」』】…”’,.;:?!)])"
+)
+_NOTE = re.compile(r"\A {0,3}\[\^([^\]\s]{1,40})\]:[ \t]+")
+_NOTE_MARK = re.compile(r"\[\^([^\]\s]{1,40})\]")
+_TASK = re.compile(r"\A\[([ xX])\]\s")
+
+
+def _with_formulas(tokens: Sequence[Any]) -> Iterator[Any]:
+    """The tokens with a formula of its own line as a paragraph."""
+    from markdown_it.token import Token
+
+    for token in tokens:
+        if token.type != "math_block":
+            yield token
+            continue
+        words = Token("text", "", 0, content=formula_text(token.content))
+        yield Token("paragraph_open", "p", 1, block=True)
+        yield Token("inline", "", 0, content=words.content, children=[words], block=True)
+        yield Token("paragraph_close", "p", -1, block=True)
+
+
+def _make_breakable(tokens: Sequence[Any]) -> None:
+    """Let lines break after any Chinese character that may end one; show boxes of tasks, marks of footnotes and formulas."""
+    for token in tokens:
+        children = token.children or ()
+        if token.type == "inline" and children and children[0].type == "text":
+            children[0].content = _TASK.sub(lambda found: "☐ " if found[1] == " " else "☑ ", children[0].content)
+        _make_breakable(children)
+        if token.type.startswith("math_inline"):
+            token.type, token.tag, token.content = "text", "", formula_text(token.content)
+        if token.type == "text":
+            token.content = _WIDE_CHAR.sub(rf"\1{_BREAK}", _NOTE_MARK.sub(r"[\1]", token.content))
 
 
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})([^\n]*)\n")

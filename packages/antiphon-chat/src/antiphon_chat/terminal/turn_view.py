@@ -43,6 +43,8 @@ from antiphon_chat.shared.markdown import MarkdownBlocks
 from antiphon_chat.shared.provider_errors import format_error, format_retry
 from antiphon_chat.shared.session import ChatSession
 from antiphon_chat.shared.spending import Spending
+from antiphon_chat.shared.tool_words import call_words
+from antiphon_chat.terminal.greeting import mark, model_title
 from antiphon_chat.terminal.render import Renderer, spending_note, tail
 
 FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
@@ -92,6 +94,7 @@ class TurnView:
         self._running: dict[str, _Running] = {}
         self._model = ""
         self._agent = ""
+        self._speaker = ""
         self._retry = ""
         self._last_kind = ""
         self._drawn: tuple[Any, str] = ((), "")
@@ -171,7 +174,7 @@ class TurnView:
 
     def commit(self, text: str, kind: str = "") -> None:
         """Commit text, with an empty line between different kinds of output and between blocks of an answer."""
-        if self._last_kind and (kind != self._last_kind or kind == "text"):
+        if self._last_kind not in ("", "speaker") and (kind != self._last_kind or kind == "text"):
             self._screen.commit("")
         self._screen.commit(text)
         self._last_kind = kind
@@ -180,8 +183,18 @@ class TurnView:
         """Say who speaks, where that changes."""
         if agent and agent != self._agent:
             self._end_output()
-            self.commit(self._renderer.one_line(f"{agent}:", "bold"), "agent")
+            self.commit(self._speaker_line(agent), "speaker")
+            self._speaker = agent
         self._agent = agent
+
+    def _speaker_line(self, name: str) -> str:
+        return self._renderer.one_line(f"{mark('answered')} {name}", "bold")
+
+    def _name_speaker(self) -> None:
+        """Say once a turn which model answers."""
+        if not self._speaker and self._model:
+            self._speaker = model_title(self._model)
+            self.commit(self._speaker_line(self._speaker), "speaker")
 
     def _open_lines(self, text: str) -> list[str]:
         room = max(3, self._renderer.rows - _INPUT_ROWS)
@@ -189,7 +202,9 @@ class TurnView:
         if self._drawn[0] != state:
             self._drawn = (state, self._renderer.markdown(tail(text, room)))
         lines = self._drawn[1].split("\n")[-room:]
-        return ["", *lines] if self._last_kind else lines
+        if not self._speaker and self._model:
+            lines = [self._speaker_line(model_title(self._model)), *lines]
+        return ["", *lines] if self._last_kind not in ("", "speaker") else lines
 
     def _spinner_lines(self) -> Iterator[str]:
         now = monotonic()
@@ -204,21 +219,22 @@ class TurnView:
             )
             yield line(thinking, "dim")
         for running in self._running.values():
-            detail = running.message or running.call.arguments
-            yield line(f"{frame} {running.call.tool_name} {now - running.since:.1f} s  {detail}", "yellow")
+            words = f"{running.call.tool_name} {running.message}" if running.message else call_words(running.call)
+            yield line(f"{frame} {words} · {now - running.since:.1f} s", "green")
         if self._waiting_since and self._retry:
             yield line(translate("{frame} {retry}  (Ctrl-C: stop)", frame=frame, retry=self._retry), "yellow")
         elif self._waiting_since:
             waiting = translate(
                 "{frame} {model} {seconds:.0f} s  (Ctrl-C: stop)",
                 frame=frame,
-                model=self._model,
+                model=model_title(self._model),
                 seconds=now - self._waiting_since,
             )
             yield line(waiting, "dim")
 
     def _commit_text(self, text: str) -> None:
         if drawn := self._renderer.markdown(text):
+            self._name_speaker()
             self.commit(drawn, "text")
 
     def _end_text(self) -> None:
@@ -241,18 +257,22 @@ class TurnView:
         self._waiting_since = 0.0
 
     def _end_call(
-        self, call: ToolCallRequest, result: ToolCallResult, seconds: float, mark: str, style: str, note: str
+        self, call: ToolCallRequest, result: ToolCallResult, seconds: float, sign: str, style: str, note: str
     ) -> None:
         self._end_output()
         self._running.pop(call.tool_call_id, None)
         text = text_without_data(result) if plans_of(result) else result.result_markdown
-        title = f"{call.tool_name} {call.arguments}"
+        words = call_words(call, result)
+        is_search = sign != "✗" and words != call_words(call) and not words.startswith(call.tool_name)
+        more = translate(" (Ctrl-O)") if is_search else ""
         self._fold(
-            CollapsedBlock(title, text), f"{mark} {call.tool_name} {seconds:.1f} s{note} {call.arguments}", style
+            CollapsedBlock(f"{call.tool_name} {call.arguments}", text),
+            f"{sign} {words} · {seconds:.1f} s{note}{more}",
+            style,
         )
         if plan := plan_of(result):
             self.commit(self._renderer.plan(plan), "call")
-        elif text.strip():
+        elif text.strip() and not is_search:
             lines = text.strip().splitlines()
             more = translate(" [{count} lines, Ctrl-O]", count=len(lines)) if len(lines) > 1 else ""
             first = ellipsize(escape_control_chars(lines[0]), self._renderer.columns - width_of(more) - 4)
@@ -272,10 +292,13 @@ class TurnView:
         self._running.clear()
         seconds = monotonic() - self._turn_since if self._turn_since else 0.0
         self._turn_since = 0.0
+        has_answered, self._speaker = bool(self._speaker), ""
         if event.reason == "failed" and event.error is not None:
             self.commit(self._renderer.line(format_error(event.error, self._model), "red"), "note")
         elif event.reason in END_MESSAGES:
-            self.commit(self._renderer.line(f"({translate(END_MESSAGES[event.reason])})", "yellow"), "note")
+            is_early = event.reason == "interrupted" and not has_answered
+            words = translate("stopped") if is_early else translate(END_MESSAGES[event.reason])
+            self.commit(self._renderer.line(f"({words})", "yellow"), "note")
         if event.reason != "approval" and event.usage.total:
             total = event.usage.total
             counted = (

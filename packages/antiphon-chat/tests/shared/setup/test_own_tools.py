@@ -113,10 +113,10 @@ def test_agents_of_a_file_answer_in_the_terminal(tmp_path: Path, team: Path) -> 
         terminal.sees("Ctrl-D: quit")
         terminal.send("use hand_off_to_writer, then shout text=hello")
         screen = terminal.sees("✓ shout", "3 rounds")
-        assert screen.index("planner:") < screen.index("planner → writer") < screen.index("writer:")
+        assert screen.index("▪ planner") < screen.index("planner → writer") < screen.index("▪ writer")
         terminal.send("hello")  # the writer is still active
         terminal.sees("1 round")
-        assert terminal.text.count("writer:") == 2
+        assert terminal.text.count("▪ writer") == 2
 
 
 def test_agent_whose_tool_has_a_name_that_is_taken_is_refused_at_the_start(tmp_path: Path, team: Path) -> None:

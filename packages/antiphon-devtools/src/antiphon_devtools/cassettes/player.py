@@ -140,7 +140,7 @@ class TapePlayer:
         except (msgspec.MsgspecError, RecursionError) as error:
             raise TapeError(
                 f"exchange {request.id} of {self._tape.path} is damaged ({error}); "
-                f"delete it: antiphon tape delete {self._tape.path} {request.id}"
+                f"delete it: `antiphon tape delete {self._tape.path} {request.id}`"
             ) from error
         self._recorded.append((request.id, compared))
         self._numbers.setdefault(compared.digest, []).append(request.id)

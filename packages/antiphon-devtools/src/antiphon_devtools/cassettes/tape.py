@@ -103,7 +103,7 @@ class Tape:
         self.path = os.fspath(path)
         self._writes = records or edits
         if not records and not os.path.exists(self.path):
-            raise TapeError(f"there is no tape at {self.path}; record one: antiphon serve --record {self.path}")
+            raise TapeError(f"there is no tape at {self.path}; record one: `antiphon serve --record {self.path}`")
         if records and not (folder := Path(self.path).absolute().parent).is_dir():
             raise TapeError(f"cannot create the tape {self.path}: the folder {folder} does not exist")
         with self._reported():
@@ -224,7 +224,7 @@ class Tape:
         self._file.close(without_journal=True)
 
     def _unknown(self, number: int) -> TapeError:
-        return TapeError(f"{self.path} has no exchange {number}; see: antiphon tape list {self.path}")
+        return TapeError(f"{self.path} has no exchange {number}; see `antiphon tape list {self.path}`")
 
 
 def _request(row: tuple[Any, ...]) -> RecordedRequest:

@@ -118,7 +118,7 @@ def run(arguments: argparse.Namespace) -> int:
     if reason := client.why_unreachable():
         write_error(
             f"antiphon conform: nothing answers at {arguments.url}: {reason}; start the gateway first "
-            f"(antiphon conform --setup NAME prints a configuration)"
+            f"(`antiphon conform --setup NAME` prints a configuration)"
         )
         return 2
     return _conform(arguments, plan, client, gateway, ports)
@@ -154,7 +154,7 @@ def _conform(arguments: argparse.Namespace, plan: Plan, client: Client, gateway:
     if not judged:
         write_error(
             "antiphon conform: no case applied; is the gateway running, and does it route the models? "
-            "See antiphon conform --setup NAME"
+            "See `antiphon conform --setup NAME`"
         )
     return int(failed or not judged or not is_complete)
 
@@ -219,7 +219,7 @@ def _gateway(arguments: argparse.Namespace) -> Gateway:
 
 def _url(url: str | None) -> str:
     if url is None:
-        raise _WrongUse("name the address of the gateway: antiphon conform http://127.0.0.1:8000")
+        raise _WrongUse("name the address of the gateway: `antiphon conform http://127.0.0.1:8000`")
     parts = urlsplit(url)
     try:
         is_valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0

@@ -27,6 +27,7 @@ from urllib.parse import urlsplit
 from msgspec import Struct, structs
 
 from antiphon import __version__
+from antiphon.cli.program import runnable
 from antiphon.cli.terminal import joined, styled, write, write_json
 from antiphon.errors import AntiphonError, StoreError
 from antiphon.history.location import data_folder, data_folder_for, is_postgres_url, open_store, store_location
@@ -94,7 +95,10 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         write_json(found)
     else:
-        write(joined(styled(f"{one.state:4}", _COLOURS[one.state]), f"  {one.what:12}  {one.said}") for one in found)
+        write(
+            joined(styled(f"{one.state:4}", _COLOURS[one.state]), f"  {one.what:12}  {runnable(one.said)}")
+            for one in found
+        )
     return int(any(one.state == "fail" for one in found))
 
 

@@ -141,4 +141,4 @@ def _parser(given: Sequence[str]) -> argparse.ArgumentParser:
 
 def load_command(name: str) -> ModuleType:
     """The module of a command. Raises `ExtraMissing` if it is in a package that is not installed."""
-    return load_part(extensions.COMMANDS, name, f"`antiphon {name}`")
+    return load_part(extensions.COMMANDS, name, f"the command {name}")

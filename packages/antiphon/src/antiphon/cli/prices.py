@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from antiphon.cli.options import read_config
+from antiphon.cli.program import runnable
 from antiphon.cli.terminal import write, write_error, write_json_lines
 from antiphon.model_name import ModelName
 from antiphon.prices.model_prices import KINDS, ModelPrices, Price, Tiers
@@ -25,7 +26,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     if arguments.name is None:
         write(f"{provider.name:26} {len(provider.models):5,} models" for provider in price_data().providers)
-        write([f"source: {price_data().version}; `antiphon prices MODEL` shows one"])
+        write([runnable(f"source: {price_data().version}; `antiphon prices MODEL` shows one")])
         return 0
     table = _table(arguments.config)
     provider, model = ModelName.parse(arguments.name)

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from antiphon.cli.options import add_json, add_store
+from antiphon.cli.program import runnable
 from antiphon.cli.terminal import data_writer, ellipsize, format_time, styled, table, write, write_error, write_json
 from antiphon.errors import ConversationError, RunStateError, UnknownConversation
 from antiphon.history import HistoryEntry, Run, encode_entry
@@ -239,7 +240,8 @@ def _entry(entry: HistoryEntry) -> Iterator[str]:
     for line in lines[:_SHOWN_LINES]:
         yield f"          {line}".rstrip()
     if len(lines) > _SHOWN_LINES:
-        yield styled(f"          … {len(lines) - _SHOWN_LINES} more lines (`antiphon history show` has them)", "dim")
+        more = runnable("(`antiphon history show` has them)")
+        yield styled(f"          … {len(lines) - _SHOWN_LINES} more lines {more}", "dim")
 
 
 def _cancel(runs: Runs, arguments: argparse.Namespace) -> int:

@@ -19,6 +19,7 @@ from datetime import datetime
 
 import msgspec
 
+from antiphon.cli.program import runnable
 from antiphon.text import one_line
 
 _STYLES = {"dim": "2", "bold": "1", "green": "32", "yellow": "33", "blue": "34", "red": "31", "cyan": "36"}
@@ -159,9 +160,9 @@ def write(lines: Iterable[str], *, paged: bool = False) -> None:
 
 
 def write_error(*lines: str) -> None:
-    """Print lines on standard error, escaped, and at once."""
+    """Print lines on standard error, escaped, and at once. Instructions in them can be run as they are printed."""
     for line in lines:
-        print(escape_control_chars(line), file=sys.stderr, flush=True)
+        print(escape_control_chars(runnable(line)), file=sys.stderr, flush=True)
 
 
 def data_writer() -> Callable[[bytes], object]:

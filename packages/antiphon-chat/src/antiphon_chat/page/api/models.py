@@ -11,6 +11,7 @@ from msgspec import Struct
 from antiphon.http.messages import Response
 from antiphon_chat.page.access import ModelAccess
 from antiphon_chat.page.request import ApiError, ChatRequest
+from antiphon_chat.shared.model_facts import facts_of
 from antiphon_chat.shared.setup.model_setup import ModelSetup, ModelSource, providers_with_keys
 
 
@@ -37,9 +38,10 @@ class ModelApi:
         if self._setup is None:
             names = self._models.names(request.key)
             sources = [ModelSource(kind="gateway", model=names[0] if names else "", models=names)]
-            return Response.json({"sources": sources, "key_providers": []})
+            return Response.json({"sources": sources, "key_providers": [], "facts": facts_of(names)})
         sources = await self._setup.sources()
-        return Response.json({"sources": sources, "key_providers": providers_with_keys()})
+        known = [name for source in sources for name in (source.model, *source.models)]
+        return Response.json({"sources": sources, "key_providers": providers_with_keys(), "facts": facts_of(known)})
 
     async def add_key(self, request: ChatRequest) -> Response:
         """Use a key, and store it if asked."""

@@ -8,14 +8,14 @@ import { Api } from "./ui/api.js";
 import { switchAppearance } from "antiphon/appearance.js";
 import { askForModel, CompareView } from "./chat/compare_view.js";
 import { Composer } from "./chat/composer.js";
-import { askForKey, editSettings, isSure, showShortcuts } from "./ui/dialogs.js";
-import { button, byId, element, fill } from "antiphon/dom.js";
+import { askForKey, cancelling, confirming, editSettings, labelled, show, showShortcuts } from "./ui/dialogs.js";
+import { brandMark, button, byId, element, fill } from "antiphon/dom.js";
 import { draftOf } from "./chat/drafts.js";
 import { HistoryView } from "./history/history_view.js";
 import { textOf } from "./chat/messages.js";
 import { ModelMenu } from "./chat/model_menu.js";
 import { askForProviderKey, sourceCard } from "./chat/model_sources.js";
-import { announce, notice, setBanner, showError, showFault } from "./ui/notifications.js";
+import { announce, notice, setBanner, SHOWN, showError, showFault } from "./ui/notifications.js";
 import { OpenConversation } from "./chat/open_conversation.js";
 import { McpView } from "./settings/mcp_view.js";
 import { ToolStatisticsCard } from "./settings/tool_statistics.js";
@@ -56,6 +56,7 @@ function choiceLine(choice) {
 class Page {
   constructor() {
     this.api = new Api(askForKey);
+    byId("brand").prepend(brandMark());
     /** @type {OpenConversation | null} */
     this.conversation = null;
     /** @type {Map<string | null, OpenConversation>} */
@@ -68,7 +69,13 @@ class Page {
     this.sources = [];
     /** @type {string[]} the providers that a key can be pasted for */
     this.keyProviders = [];
-    this.sidebar = new Sidebar(this.api);
+    /** @type {Record<string, any>} what is known of each model */
+    this.facts = {};
+    this.sidebar = new Sidebar(this.api, {
+      rename: (row) => this.reporting(() => this.rename(row)),
+      pin: (row) => this.reporting(() => this.pin(row)),
+      remove: (row) => this.remove(row),
+    });
     this.menu = new ModelMenu({
       choose: (model) => this.switchModel(model),
       opened: () => this.loadSources(),
@@ -161,7 +168,7 @@ class Page {
     for (const one of /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll("[data-export]")))
       one.addEventListener("click", () => this.reporting(() => this.export(one.dataset.export ?? "jsonl")));
     byId("pin").addEventListener("click", () => this.reporting(() => this.pin()));
-    byId("delete").addEventListener("click", () => this.reporting(() => this.remove()));
+    byId("delete").addEventListener("click", () => this.remove());
     const more = byId("more");
     more.addEventListener("click", (event) => {
       if (event.target.closest(".menu")) more.open = false;
@@ -342,17 +349,18 @@ class Page {
 
   /** Load the sources of models; servers on this machine are looked for meanwhile. */
   async loadSources() {
-    const { sources, key_providers: providers } = await this.api.get("models").catch((error) => {
+    const { sources, key_providers: providers, facts } = await this.api.get("models").catch((error) => {
       showError(error);
-      return { sources: this.sources, key_providers: this.keyProviders };
+      return { sources: this.sources, key_providers: this.keyProviders, facts: this.facts };
     });
-    this.showSources(sources, providers);
+    this.showSources(sources, providers, facts);
   }
 
-  showSources(sources, providers) {
+  showSources(sources, providers, facts = this.facts) {
+    this.facts = facts;
     this.sources = sources;
     this.keyProviders = providers;
-    this.menu.offerSources(sources, providers.length > 0);
+    this.menu.offerSources(sources, providers.length > 0, facts);
     if (this.isWelcoming) this.welcome();
   }
 
@@ -432,7 +440,9 @@ class Page {
     await this.api.post(`${this.opened.path}/turns`, { content, ...(interrupts && { interrupt: true }) });
   }
 
+  /** Stop the answer. What waits for its end goes back into the box: stopping sends nothing. */
   async stop() {
+    this.composer.takeBack();
     if (this.conversation?.isRunning) await this.reporting(() => this.api.post(`${this.opened.path}/interrupt`));
   }
 
@@ -541,19 +551,48 @@ class Page {
     setTimeout(() => URL.revokeObjectURL(address), 10_000);
   }
 
-  async pin() {
-    await this.api.patch(this.opened.path, { pinned: !this.opened.loadedState.info.is_pinned });
-    await this.opened.refresh();
+  /** Change a conversation of the list; the one that is open is read again. */
+  async change(id, what) {
+    await this.api.patch(`conversations/${encodeURIComponent(id)}`, what);
+    if (this.conversation?.id === id) await this.opened.refresh();
+    this.sidebar.load();
   }
 
-  async remove() {
-    const { title } = this.opened.loadedState.info;
-    if (!(await isSure(say("deleteSure", { title: title || say("untitled") }), say("delete")))) return;
-    const { path } = this.opened;
-    this.opened.close();
-    await this.api.delete(path);
-    location.hash = "#/";
-    this.sidebar.load();
+  async pin(row = this.opened.loadedState.info) {
+    await this.change(row.id, { pinned: !row.is_pinned });
+  }
+
+  async rename(row) {
+    const field = element("input", { type: "text", value: row.title, required: true });
+    const answer = await show(say("rename"), [labelled(say("title"), field)], [cancelling(), confirming(say("save"))], {
+      class: "small",
+    });
+    if (answer === "yes" && field.value.trim()) await this.change(row.id, { title: field.value.trim() });
+  }
+
+  /** Delete a conversation: it leaves the list at once, and the store when the notice that offers to undo it is gone. */
+  remove(row = this.opened.loadedState.info) {
+    const path = `conversations/${encodeURIComponent(row.id)}`;
+    this.sidebar.hide(row.id, true);
+    if (this.conversation?.id === row.id) location.hash = "#/";
+    let isKept = false;
+    const finish = () => {
+      clearTimeout(timer);
+      removeEventListener("pagehide", finish);
+      if (isKept) return this.sidebar.hide(row.id, false);
+      return this.reporting(async () => {
+        await this.api.delete(path);
+        await this.sidebar.load();
+        this.sidebar.hide(row.id, false);
+      });
+    };
+    const timer = setTimeout(finish, SHOWN);
+    addEventListener("pagehide", finish);
+    const undo = () => {
+      isKept = true;
+      finish();
+    };
+    notice(say("deleted", { title: row.title || say("untitled") }), false, { label: say("undo"), act: undo });
   }
 
   newChat() {

@@ -184,7 +184,7 @@ interface Spending {
 
 /** A conversation as `GET /chat/api/conversations/{id}` gives it. */
 interface ConversationState {
-  info: { title: string; is_pinned: boolean; labels: string[] };
+  info: { id: string; title: string; is_pinned: boolean; labels: string[] };
   entries: Entry[];
   pending: ToolCall[];
   running: boolean;

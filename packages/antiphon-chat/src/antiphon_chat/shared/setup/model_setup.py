@@ -85,6 +85,8 @@ class ModelSetup:
         self._pasted: dict[str, str] = {}
         self._found: dict[str, str] = {}
         self._listed: dict[str, tuple[str, ...]] = {}
+        self._answered: set[str] = set()
+        """The providers that listed their models themselves."""
         self._listed_until = 0.0
         self._listing = asyncio.Lock()
         self._routers: list[ProviderRouter] = []
@@ -189,15 +191,14 @@ class ModelSetup:
         )
 
     def _first_model(self, name: str) -> str:
-        """The preferred model, unless the provider lists others only."""
+        """The preferred model; of a provider that does not list it, the one whose name is most like it."""
         listed, preferred = self._listed.get(name, ()), _PREFERRED.get(name, "")
-        if PRESETS[name].needs_key and preferred:
-            return f"{name}/{preferred}"
-        first = preferred if preferred in listed or not listed else listed[0]
+        is_open = not listed or preferred in listed or (bool(preferred) and name not in self._answered)
+        first = preferred if is_open else max(listed, key=lambda one: _likeness(one, preferred))
         return f"{name}/{first}" if first else ""
 
     async def _ask_all(self) -> None:
-        self._found = {}
+        self._found, self._answered = {}, set()
         environ = self.environ
         named = dict(_named_servers(environ))
         listings = [self._list(name, environ) for name in (*_with_keys(environ), *named)]
@@ -211,6 +212,8 @@ class ModelSetup:
         except AntiphonError as error:  # scrubbed of keys by the client
             logger.info("%s", error)
             listed = ()
+        if listed:
+            self._answered.add(name)
         return name, listed or PRESETS[name].known_models
 
     async def _probe(self, name: str, url: str) -> tuple[str, tuple[str, ...]]:
@@ -223,6 +226,7 @@ class ModelSetup:
         except AntiphonError:
             return name, ()
         if models:
+            self._answered.add(name)
             self._found[PRESETS[name].base_url_variables[0]] = url
         return name, models
 
@@ -251,6 +255,14 @@ def _named_servers(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     for name, preset in PRESETS.items():
         if not preset.needs_key and (variable := first_set_variable(preset.base_url_variables, environ)):
             yield name, variable
+
+
+def _likeness(one: str, other: str) -> int:
+    """How many characters two names begin with in common."""
+    return next(
+        (at for at, (left, right) in enumerate(zip(one, other, strict=False)) if left != right),
+        min(len(one), len(other)),
+    )
 
 
 def check_provider(name: str) -> str:

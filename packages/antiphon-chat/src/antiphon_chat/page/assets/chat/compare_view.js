@@ -1,17 +1,31 @@
 // @ts-check
-/* Two conversations side by side: the same questions, answered by two models. Above is the table of their steps, read again when
- * one of them has news; below, each column is a thread of its own that follows its events, on a phone one below the other. */
+/* Two conversations side by side: the same questions in the middle of the line, the answers of two models left and right, aligned
+ * turn by turn, with time, tokens and cost over each. It is read again when one of them has news; what is being written is
+ * streamed into the last pair. The steps are in a table below, closed. */
 
-import { element, fill } from "antiphon/dom.js";
-import { drawComparison } from "./comparison_table.js";
+import { ApprovalCard } from "./approval_card.js";
+import { button, element, fill, note } from "antiphon/dom.js";
+import { drawComparison, facts } from "./comparison_table.js";
+import { markdownText, StreamedText } from "../markdown/markdown.js";
+import { modelTitle } from "./messages.js";
 import { OpenConversation } from "./open_conversation.js";
 import { showError } from "../ui/notifications.js";
-import { Thread } from "./thread.js";
 import { cancelling, confirming, labelled, show } from "../ui/dialogs.js";
-import { say } from "antiphon/texts.js";
+import { wordDifference } from "./word_difference.js";
+import { formatNumber, say } from "antiphon/texts.js";
 
-/** The entries that change the table. */
-const STEPS = new Set(["model_output", "tool_call_results"]);
+/** The entries that change what is shown. */
+const STEPS = new Set(["model_output", "tool_call_results", "model_input"]);
+const VOICES = ["new", "second"];
+
+/**
+ * @typedef {object} Side one of the two conversations
+ * @property {string} id
+ * @property {OpenConversation} conversation
+ * @property {HTMLElement} live where what is being written and what waits for a person stands
+ * @property {StreamedText | null} words
+ * @property {string} model
+ */
 
 export class CompareView {
   /**
@@ -21,11 +35,16 @@ export class CompareView {
   constructor(api, node) {
     this._api = api;
     this._node = node;
-    /** @type {OpenConversation[]} */
-    this._open = [];
+    /** @type {Side[]} */
+    this._sides = [];
     /** @type {string[]} */
     this._ids = [];
-    this._table = element("div", { class: "comparison", role: "region", tabindex: "0" });
+    /** @type {Comparison | null} */
+    this._comparison = null;
+    /** @type {Map<string, HTMLElement>} rendered answers by their text, so that reading again does not draw again */
+    this._rendered = new Map();
+    this._showsDifference = false;
+    this._table = element("div", { class: "comparison" });
     this._isReading = false;
     this._hasNews = false;
   }
@@ -34,13 +53,16 @@ export class CompareView {
   async show(ids) {
     this.close();
     this._ids = ids;
+    this._comparison = null;
+    this._showsDifference = false;
+    this._rendered.clear();
     fill(this._table);
-    this._table.setAttribute("aria-label", say("stepByStep"));
-    fill(this._node, this._table);
-    await Promise.all([this._readSteps(), ...ids.map((id) => this._column(id).catch(showError))]);
+    fill(this._node);
+    this._sides = ids.map((id) => this._side(id));
+    await Promise.all([this._readSteps(), ...this._sides.map(({ conversation }) => conversation.load().catch(showError))]);
   }
 
-  /** Draw the table again; what happens meanwhile is read after it. */
+  /** Read the comparison and draw it; what happens meanwhile is read after it. */
   async _readSteps() {
     this._hasNews = true;
     if (this._isReading) return;
@@ -51,7 +73,9 @@ export class CompareView {
       while (this._hasNews && ids === this._ids) {
         this._hasNews = false;
         const comparison = await this._api.get(`conversations/${original}/comparison?with=${other}`);
-        if (ids === this._ids) drawComparison(this._table, comparison);
+        if (ids !== this._ids) continue;
+        this._comparison = comparison;
+        this._draw();
       }
     } catch (error) {
       showError(error);
@@ -63,45 +87,182 @@ export class CompareView {
 
   close() {
     this._ids = [];
-    for (const conversation of this._open) conversation.close();
-    this._open = [];
+    for (const { conversation } of this._sides) conversation.close();
+    this._sides = [];
   }
 
-  /** @param {string} id */
-  async _column(id) {
-    const name = element("h2", {});
-    const body = element("div", { class: "thread", role: "log", "aria-live": "off", "aria-label": say("answer") });
-    const scroller = element("div", { class: "scroller", tabindex: "0" }, body);
-    const latest = element("button", { type: "button", hidden: true });
-    const go = element("a", { class: "button", href: `#/c/${encodeURIComponent(id)}` }, say("continueHere"));
-    this._node.append(element("section", { class: "compared" }, element("header", {}, name, go), scroller));
-    const path = `conversations/${encodeURIComponent(id)}`;
-    const thread = new Thread(
-      this._api,
-      body,
-      {
-        decide: (call, decision) => this._api.post(`${path}/decisions`, { tool_call_id: call.tool_call_id, ...decision }),
-        resume: () => this._api.post(`${path}/resume`).catch(showError),
-        chooseModel: () => (location.hash = `#/c/${encodeURIComponent(id)}`),
-      },
-      latest,
+  _draw() {
+    if (this._comparison === null) return;
+    const { branches, steps } = this._comparison;
+    const wasOpen = this._node.querySelector("details.steps")?.hasAttribute("open");
+    drawComparison(this._table, this._comparison);
+    /** @type {Map<number, { question: string, answers: string[] }>} */
+    const turns = new Map();
+    for (const { turn, question, steps: both } of steps) {
+      const known = turns.get(turn) ?? { question, answers: branches.map(() => "") };
+      both.forEach((step, side) => {
+        const words = step?.answer.trim();
+        if (words) known.answers[side] = known.answers[side] ? `${known.answers[side]}\n\n${words}` : words;
+      });
+      turns.set(turn, known);
+    }
+    const pairs = [...turns.values()];
+    fill(
+      this._node,
+      element("p", { class: "verdict" }, this._verdict(branches)),
+      element(
+        "div",
+        { class: "heads" },
+        branches.map((branch, side) => this._head(branch, side)),
+      ),
+      element(
+        "div",
+        { class: "pairs" },
+        pairs.map((pair, position) => this._pair(pair, position === pairs.length - 1)),
+      ),
+      element(
+        "details",
+        { class: "steps" },
+        element("summary", {}, say("stepByStep")),
+        element("div", { class: "table", tabindex: "0", role: "region", "aria-label": say("stepByStep") }, this._table),
+      ),
     );
-    const conversation = new OpenConversation(this._api, id, {
+    if (wasOpen) this._node.querySelector("details.steps")?.setAttribute("open", "");
+  }
+
+  /** One sentence of difference: which one is faster and which is cheaper, and by how much. */
+  _verdict(branches) {
+    const names = branches.map((branch, side) => this._name(branch, side));
+    const compared = [
+      ["fasterBy", branches.map(({ seconds }) => seconds)],
+      ["cheaperBy", branches.map(({ cost }) => (cost === null ? null : Number(cost)))],
+    ].flatMap(([key, [one, other]]) => {
+      if (!(one > 0) || !(other > 0)) return [];
+      const [times, side] = one > other ? [one / other, 1] : [other / one, 0];
+      const shown = times >= 10 ? Math.round(times) : Number(times.toFixed(1));
+      return shown > 1 ? [say(key, { model: names[side], times: formatNumber(shown) })] : [];
+    });
+    return [say("sameHistory"), ...compared].join(" ");
+  }
+
+  _name(branch, side) {
+    return branch.models.map(modelTitle).join(", ") || modelTitle(this._sides[side]?.model || "…");
+  }
+
+  _head(branch, side) {
+    const link = `#/c/${encodeURIComponent(this._ids[side])}`;
+    const isStopped = branch.stopped && branch.stopped !== "waiting";
+    return element(
+      "section",
+      { class: `compared ${VOICES[side]}`, "aria-label": this._name(branch, side) },
+      element("h2", {}, note(VOICES[side]), this._name(branch, side)),
+      element("p", { class: "number" }, facts(branch)),
+      isStopped && element("p", { class: "word-partial" }, branch.detail || say("turnUnfinished")),
+      element("a", { class: "button small", href: link }, say("continueHere")),
+    );
+  }
+
+  _pair({ question, answers }, isLast) {
+    const isDifferent = this._showsDifference && answers.every(Boolean);
+    const cells = answers.map((answer, side) =>
+      element(
+        "div",
+        { class: `side ${VOICES[side]}` },
+        note(VOICES[side]),
+        element(
+          "div",
+          { class: "words" },
+          answer && (isDifferent ? this._difference(answers, side) : this._answer(answer)),
+          isLast && this._sides[side]?.live,
+        ),
+      ),
+    );
+    const toggle =
+      answers.every(Boolean) &&
+      answers[0] !== answers[1] &&
+      button(
+        say(this._showsDifference ? "hideDifference" : "showDifference"),
+        () => {
+          this._showsDifference = !this._showsDifference;
+          this._draw();
+        },
+        { class: "button bare small" },
+      );
+    return element(
+      "section",
+      { class: "pair" },
+      element("h3", { class: "typed" }, note("asked"), question),
+      cells,
+      toggle && element("p", { class: "toggle" }, toggle),
+    );
+  }
+
+  _answer(text) {
+    const known = this._rendered.get(text) ?? markdownText(this._api, text);
+    this._rendered.set(text, known);
+    return known.isConnected ? known.cloneNode(true) : known;
+  }
+
+  /** The words of one side, those that the other does not have marked. */
+  _difference(answers, side) {
+    const other = answers[1 - side];
+    return element(
+      "p",
+      { class: "plain" },
+      wordDifference(other, answers[side]).map(({ text, isNew }) => (isNew ? element("mark", {}, text) : text)),
+    );
+  }
+
+  /**
+   * @param {string} id
+   * @returns {Side}
+   */
+  _side(id) {
+    const path = `conversations/${encodeURIComponent(id)}`;
+    const live = element("div", { class: "live" });
+    const decide = (call, decision) => this._api.post(`${path}/decisions`, { tool_call_id: call.tool_call_id, ...decision });
+    const waits = (calls) =>
+      fill(
+        live,
+        calls.map((call) => new ApprovalCard(call, (decision) => decide(call, decision)).node),
+      );
+    const isWriting = () => element("p", { class: "waiting", role: "status" }, element("span", { class: "dots" }), say("waiting"));
+    /** @type {Side} */
+    const side = { id, live, words: null, model: "", conversation: /** @type {any} */ (null) };
+    side.conversation = new OpenConversation(this._api, id, {
       loaded: (state) => {
-        fill(name, state.model);
-        thread.show(path, state);
+        side.model = state.model;
+        if (state.pending.length) waits(state.pending);
+        else fill(live, state.running && isWriting());
       },
-      event: (event, data) => {
-        thread.handle(event, data);
-        if (event === "LoopFinished" || (event === "EntryAppended" && STEPS.has(data.entry.kind))) this._readSteps();
+      event: (name, data) => {
+        if (name === "ApprovalNeeded") waits(data.calls);
+        if (name === "TurnStarted" || name === "RoundStarted") {
+          side.words = null;
+          fill(live, isWriting());
+        }
+        if (name === "TextDelta" && data.open) {
+          side.words ??= new StreamedText(() => {});
+          if (!side.words.node.isConnected) fill(live, side.words.node);
+          side.words.update(data.settled ?? [], data.open);
+        }
+        const isStep = name === "EntryAppended" && STEPS.has(data.entry.kind);
+        if (name === "LoopFinished" || (isStep && data.entry.kind === "model_output")) {
+          side.words = null;
+          if (!live.querySelector(".approval")) fill(live);
+        }
+        if (name === "EntryAppended" && data.entry.kind === "human_decision") fill(live, isWriting());
+        if (name === "LoopFinished" || isStep) this._readSteps();
       },
-      changed: (state) => thread.changed(state),
+      changed: (state) => {
+        if (state.pending.length) waits(state.pending);
+        else if (!state.running) fill(live);
+      },
       broken() {},
       restored() {},
       gone: () => showError(new Error(say("gone"))),
     });
-    this._open.push(conversation);
-    await conversation.load();
+    return side;
   }
 }
 

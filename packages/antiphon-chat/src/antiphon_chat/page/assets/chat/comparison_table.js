@@ -15,7 +15,7 @@ const SHOWN_CHARS = 600;
  */
 export function drawComparison(node, { branches, steps }) {
   const names = branches.map(({ models }, index) => {
-    const model = models.join(", ") || "?";
+    const model = models.join(", ") || "…";
     return index ? model : say("originalModel", { model });
   });
   /** @type {HTMLElement[]} */
@@ -80,7 +80,6 @@ function stepCell(step) {
         callMark(call) && element("span", { class: "tag" }, callMark(call)),
       ),
     ),
-    step.answer.trim() && element("p", { class: "words" }, clipped(step.answer.trim())),
     !step.is_same && element("p", { class: "differs" }, say("otherCalls")),
     element("p", { class: "quiet number" }, facts(step)),
   ];
@@ -110,8 +109,10 @@ function stopText({ stopped, detail }) {
   return detail || say("turnUnfinished");
 }
 
-/** @param {{ seconds: number | null, usage: Usage | null, cost: string | null }} measured */
-function facts({ seconds, usage, cost }) {
+/** Time, tokens and cost.
+ *
+ * @param {{ seconds: number | null, usage: Usage | null, cost: string | null }} measured */
+export function facts({ seconds, usage, cost }) {
   const sum = usage && (usage.total_tokens || (usage.prompt_tokens ?? 0) + (usage.completion_tokens ?? 0));
   const tokens = sum === null ? "?" : formatNumber(sum);
   return [

@@ -51,6 +51,14 @@ export class Composer {
     this._field.focus();
   }
 
+  /** Put what is queued here back into the box. */
+  takeBack() {
+    const queued = this.takeQueued(this._place);
+    if (queued === null) return;
+    this.giveBack(this._place, queued);
+    this.focus();
+  }
+
   /** Send a text; what is in the box stays there. */
   submit(text) {
     if (!this._isSending) this._send([{ type: "text", text }], false);
@@ -171,17 +179,16 @@ export class Composer {
     this._button.title = say(stops ? "stop" : "send");
     this._queue.hidden = this._queued === null;
     if (this._queued !== null) {
+      const words = this._queued.map((part) => part.text || part.name || part.media_type || "").filter(Boolean);
       fill(
         this._queue,
-        element("span", {}, say("queued")),
-        button(say("sendNow"), () => this._send(this.takeQueued(this._place), true), { class: "button quiet" }),
-        button(
-          say("takeBack"),
-          () => {
-            this.giveBack(this._place, this.takeQueued(this._place));
-            this.focus();
-          },
-          { class: "button quiet" },
+        element("p", { class: "typed" }, words.join("\n")),
+        element("small", { class: "quiet" }, say("queued")),
+        element(
+          "span",
+          { class: "buttons" },
+          button(say("sendNow"), () => this._send(this.takeQueued(this._place), true), { class: "button bare small" }),
+          button(say("takeBack"), () => this.takeBack(), { class: "button bare small" }),
         ),
       );
     }

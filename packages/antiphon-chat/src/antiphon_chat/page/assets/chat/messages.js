@@ -2,11 +2,45 @@
 /* One message of the thread: the input of a user, or the output of one inference. The thread decides their position; their
  * rendering and actions are here. */
 
-import { button, element, fill, iconButton } from "antiphon/dom.js";
+import { button, element, fill, icon, iconButton, note } from "antiphon/dom.js";
 import { drawn } from "../markdown/markdown.js";
 import { media } from "../ui/media.js";
 import { copyText } from "../ui/notifications.js";
 import { say } from "antiphon/texts.js";
+
+const TOUR = "offline/plain";
+
+/** A model as people call it: without the path to it. */
+export function modelTitle(/** @type {string} */ model) {
+  return model === TOUR ? say("guidedTour") : model.slice(model.indexOf("/") + 1);
+}
+
+/**
+ * A row of the score: who speaks in the margin, a note on the line, the words.
+ *
+ * @param {string} kind
+ * @param {{ label: string, name?: string, sign?: string, sequence?: number }} facts
+ * @param {any[]} words
+ */
+export function row(kind, { label, name = "", sign = "", sequence }, ...words) {
+  return element(
+    "article",
+    { class: `message ${kind}`, "aria-label": label, "data-sequence": sequence },
+    element("div", { class: "who" }, element("b", {}, name), element("span", { class: "spent number" })),
+    element("div", { class: "on-line" }, note(sign)),
+    element("div", { class: "words" }, words),
+  );
+}
+
+/** An action below a message: a sign, and its word where there is no pointer to ask with. */
+function action(name, label, onclick) {
+  return element(
+    "button",
+    { type: "button", class: "icon-button", "aria-label": label, title: label, onclick },
+    icon(name),
+    element("span", { class: "word", "aria-hidden": "true" }, label),
+  );
+}
 
 /** The words of a list of parts. */
 export function textOf(content) {
@@ -27,19 +61,18 @@ export function inputMessage(entry, { api, path, edit, rollBack }) {
       .filter((part) => "media_type" in part || part.type === "image" || part.type === "document")
       .map((part) => media(part, api, path)),
   );
-  const node = element(
-    "article",
-    { class: "message input", "aria-label": say("you"), "data-sequence": entry.sequence_number },
+  return row(
+    "input",
+    { label: say("you"), name: say("you"), sign: "asked", sequence: entry.sequence_number },
     body,
     element(
       "div",
       { class: "actions" },
-      edit && iconButton("edit", say("edit"), () => editing(body, words, (text) => edit(entry, text))),
-      iconButton("copy", say("copyMessage"), () => copyText(words)),
-      rollBack && iconButton("clock", say("rollBackHere"), () => rollBack(entry.sequence_number - 1)),
+      edit && action("edit", say("edit"), () => editing(body, words, (text) => edit(entry, text))),
+      action("copy", say("copyMessage"), () => copyText(words)),
+      rollBack && action("clock", say("rollBackHere"), () => rollBack(entry.sequence_number - 1)),
     ),
   );
-  return node;
 }
 
 function editing(body, words, send) {
@@ -53,7 +86,7 @@ function editing(body, words, send) {
     element(
       "div",
       { class: "buttons" },
-      button(say("sendAsBranch"), () => field.value.trim() && send(field.value), { class: "button primary" }),
+      button(say("sendAsBranch"), () => field.value.trim() && send(field.value), { class: "button main" }),
       button(say("cancel"), leave),
     ),
   );
@@ -101,10 +134,39 @@ export class Thought {
   }
 }
 
-/** The output of a model, from the log. `chipOf(call)` makes the chip of a call; `used` is what its turn used so far. */
-export function outputMessage(entry, { api, path, fork, regenerate, compare, chipOf, used }) {
-  const agent = agentOf(entry);
-  const body = element("div", { class: "body" }, agent && agentName(agent));
+/** The output of a model, from the log. `chipOf(call)` makes the chip of a call; `used` is what its turn used so far; `name` is
+ * empty where the row above is by the same speaker. `later(node, draw)` may postpone drawing what is far from view. */
+export function outputMessage(entry, { api, path, fork, regenerate, compare, chipOf, used, name, later }) {
+  const body = element("div", { class: "body" });
+  const words = textOf(entry.content);
+  const hasCalls = entry.content.some((part) => part.type === "tool_call");
+  const actions = element("div", { class: "actions" });
+  const isStep = !words && hasCalls;
+  const sign = entry.stop_reason === "failed" ? "partial" : isStep ? "none" : "";
+  const node = row(
+    "output",
+    { label: speakerOf(entry) || say("answer"), name, sign, sequence: entry.sequence_number },
+    body,
+    element("div", { class: "plans-here" }),
+    actions,
+  );
+  const draw = () => {
+    fillBody(body, entry, { api, path, chipOf });
+    fill(
+      actions,
+      words && action("copy", say("copyMessage"), () => copyText(words)),
+      regenerate && action("again", say("regenerate"), () => regenerate(entry)),
+      compare && action("compare", say("compareWith"), () => compare(entry)),
+      fork && action("branch", say("forkHere"), () => fork(entry.sequence_number)),
+      used && element("span", { class: "used" }, used),
+    );
+  };
+  if (later && !hasCalls) later(node, draw);
+  else draw();
+  return node;
+}
+
+function fillBody(body, entry, { api, path, chipOf }) {
   let chips = null;
   for (const [index, part] of entry.content.entries()) {
     if (part.type === "tool_call") {
@@ -123,24 +185,7 @@ export function outputMessage(entry, { api, path, fork, regenerate, compare, chi
       body.append(media(part, api, path));
     }
   }
-  if (entry.stop_reason === "failed") body.append(element("p", { class: "note" }, say("cutOff")));
-  const words = textOf(entry.content);
-  const actions = element(
-    "div",
-    { class: "actions" },
-    words && iconButton("copy", say("copyMessage"), () => copyText(words)),
-    regenerate && iconButton("again", say("regenerate"), () => regenerate(entry)),
-    compare && iconButton("compare", say("compareWith"), () => compare(entry)),
-    fork && iconButton("branch", say("forkHere"), () => fork(entry.sequence_number)),
-    used && element("span", { class: "used" }, used),
-  );
-  return element(
-    "article",
-    { class: "message output", "aria-label": agent || modelOf(entry) || say("answer"), "data-sequence": entry.sequence_number },
-    body,
-    element("div", { class: "plans-here" }),
-    actions,
-  );
+  if (entry.stop_reason === "failed") body.append(element("p", { class: "remark" }, say("cutOff")));
 }
 
 /** The agent an entry is from, if one wrote it. */
@@ -149,9 +194,9 @@ export function agentOf(entry) {
   return source.startsWith("agent:") ? source.slice("agent:".length) : "";
 }
 
-/** The line that names the agent who speaks. */
-export function agentName(agent) {
-  return element("p", { class: "agent" }, agent);
+/** Who speaks: the agent, else the model. */
+export function speakerOf(entry) {
+  return agentOf(entry) || modelTitle(modelOf(entry));
 }
 
 /** The model an output came from, as it is named in the menu. */

@@ -3,8 +3,9 @@
  * field keeps the focus and the arrows move through the list. */
 
 import { byId, element, fill } from "antiphon/dom.js";
+import { modelTitle } from "./messages.js";
 import { describeSource } from "./model_sources.js";
-import { formatNumber, say } from "antiphon/texts.js";
+import { formatMoney, formatNumber, formatShort, say } from "antiphon/texts.js";
 
 const MOST_SHOWN = 60;
 const PASTE = "\u0000paste"; // the last row, which is not a model
@@ -18,6 +19,8 @@ export class ModelMenu {
     /** @type {ModelSource[]} */
     this._sources = [];
     this._takesKeys = false;
+    /** @type {Record<string, [number | null, string | null, string | null]>} window, price in and out, by model */
+    this._facts = {};
     this._button = byId("model");
     this._menu = byId("model-menu");
     this._models = [];
@@ -64,23 +67,29 @@ export class ModelMenu {
   }
 
   /**
-   * The sources with the models they list, once they are known.
+   * The sources with the models they list, once they are known, and what is known of each model.
    *
    * @param {ModelSource[]} sources
+   * @param {boolean} takesKeys
+   * @param {Record<string, [number | null, string | null, string | null]>} facts
    */
-  offerSources(sources, takesKeys) {
+  offerSources(sources, takesKeys, facts = {}) {
+    this._facts = facts;
     this._sources = sources;
     this._takesKeys = takesKeys;
     const ready = sources.filter((source) => source.is_ready && source.model);
+    const listings = new Map(sources.filter(({ models }) => models.length).map(({ provider, models }) => [provider, models]));
     const names = [...ready.map((source) => source.model), ...sources.flatMap((source) => source.models), ...this._models];
-    this._models = [...new Set(names)];
+    // Never a model that its host does not list.
+    this._models = [...new Set(names)].filter((name) => listings.get(name.split("/")[0])?.includes(name) ?? true);
     if (this.isOpen) this._draw();
   }
 
   show(model) {
     this._model = model;
-    fill(this._button.querySelector(".name"), model);
-    this._button.setAttribute("aria-label", `${say("model")}: ${model}`);
+    fill(this._button.querySelector(".name"), modelTitle(model));
+    this._button.setAttribute("aria-label", `${say("model")}: ${modelTitle(model)}`);
+    this._button.title = model;
   }
 
   open() {
@@ -117,8 +126,13 @@ export class ModelMenu {
     const typed = this._field.value.trim();
     const paste = this._takesKeys ? [PASTE] : [];
     if (!typed) return [...this._models.slice(0, MOST_SHOWN), ...paste];
-    const near = this._models.filter((model) => model.toLowerCase().includes(typed.toLowerCase())).slice(0, MOST_SHOWN);
-    return [...near, ...(this._models.includes(typed) ? [] : [typed]), ...paste];
+    const wanted = typed.toLowerCase();
+    const rank = (/** @type {string} */ model) => {
+      const names = [model.toLowerCase(), modelTitle(model).toLowerCase()];
+      return names.includes(wanted) ? 0 : names.some((name) => name.startsWith(wanted)) ? 1 : names[0].includes(wanted) ? 2 : 3;
+    };
+    const near = this._models.filter((model) => rank(model) < 3).sort((one, other) => rank(one) - rank(other));
+    return [...near.slice(0, MOST_SHOWN), ...(near.length && rank(near[0]) === 0 ? [] : [typed]), ...paste];
   }
 
   _draw() {
@@ -148,10 +162,21 @@ export class ModelMenu {
   }
 
   _row(model) {
-    if (model === PASTE) return `${say("pasteKey")}…`;
+    if (model === PASTE) return element("span", {}, `${say("pasteKey")}…`);
+    if (!this._models.includes(model)) return element("span", {}, say("useNamed", { model }));
     const source = this._sources.find((one) => one.model === model);
-    if (source) return [element("span", {}, model), element("small", {}, describeSource(source))];
-    return this._models.includes(model) ? model : say("useNamed", { model });
+    const name = element("span", { class: "model-title" }, source?.kind === "tour" ? say("guidedTour") : modelTitle(model));
+    const host = model.includes("/") && source?.kind !== "tour" ? model.split("/")[0] : "";
+    const [context, input, output] = this._facts[model] ?? [null, null, null];
+    const facts = [
+      context && say("contextSize", { tokens: formatShort(context) }),
+      input && say("pricePair", { input: formatMoney(input), output: output ? formatMoney(output) : "–" }),
+    ].filter(Boolean);
+    return [
+      name,
+      host && element("small", {}, host),
+      element("small", { class: "number" }, facts.length ? facts.join(" · ") : source ? describeSource(source) : ""),
+    ];
   }
 
   _key(event) {

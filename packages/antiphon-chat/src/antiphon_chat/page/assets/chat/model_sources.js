@@ -45,7 +45,7 @@ export function sourceCard(sources, current, { choose, pasteKey, search }) {
           disabled: !source.is_ready,
           onclick: () => (source.model ? choose(source.model) : search(source.provider)),
         },
-        element("span", { class: "name" }, source.model || `${source.provider}/…`),
+        element("span", { class: "name" }, source.kind === "tour" ? say("guidedTour") : source.model || `${source.provider}/…`),
         element("span", { class: "about" }, describeSource(source)),
       ),
     ),

@@ -1,17 +1,21 @@
 // @ts-check
-/* The list of conversations: pinned ones, then by date, newest first; by tag; and the full-text search. */
+/* The list of conversations: pinned ones, then by date, newest first; by tag; and the full-text search. Branches hang below the
+ * conversation that they are of. */
 
-import { button, byId, element, fill } from "antiphon/dom.js";
+import { button, byId, element, fill, icon } from "antiphon/dom.js";
 import { showError } from "../ui/notifications.js";
-import { formatTime, say } from "antiphon/texts.js";
+import { formatNumber, formatTime, say } from "antiphon/texts.js";
 
 const PAGE = 40;
 const PAUSE = 180;
 
-/** Draws the list into the page; `api` is the server. */
+/** Draws the list into the page; `api` is the server. `actions` has rename(row), pin(row) and remove(row). */
 export class Sidebar {
-  constructor(api) {
+  constructor(api, actions) {
     this._api = api;
+    this._actions = actions;
+    /** @type {Set<string>} conversations that are being deleted, until that can no longer be taken back */
+    this._leaving = new Set();
     this._node = byId("conversations");
     this._field = byId("search");
     this._tags = byId("tags");
@@ -33,6 +37,13 @@ export class Sidebar {
   focusSearch() {
     this._field.focus();
     this._field.select();
+  }
+
+  /** Leave a conversation out of the list, or show it again. */
+  hide(id, isHidden) {
+    if (isHidden) this._leaving.add(id);
+    else this._leaving.delete(id);
+    this._draw();
   }
 
   current(id) {
@@ -75,39 +86,125 @@ export class Sidebar {
     const pinned = new Set(query || this._tag ? [] : this._pinned.map((row) => row.id));
     /** @type {Map<string, any[]>} */
     const groups = new Map(pinned.size ? [["group_pinned", this._pinned]] : []);
-    for (const row of this._rows.filter((one) => !pinned.has(one.id))) {
+    const families = familiesOf(query ? [] : [...this._pinned, ...this._rows]);
+    const below = new Set([...families.values()].flatMap((branches) => branches.map((row) => row.id)));
+    for (const row of this._rows.filter((one) => !pinned.has(one.id) && !below.has(one.id))) {
       const group = query ? "" : groupOf(row.updated ?? row.created);
       groups.set(group, [...(groups.get(group) ?? []), row]);
     }
-    const rows = [...groups].flatMap(([group, members]) => [
-      group && element("li", { class: "group" }, element("h2", {}, say(group))),
-      ...members.map((row) => this._row(row, query)),
-    ]);
+    const shown = (/** @type {any[]} */ rows) => rows.filter((row) => !this._leaving.has(row.id));
+    const rows = [...groups].flatMap(([group, members]) =>
+      shown(members).length
+        ? [
+            group && element("li", { class: "group" }, element("h2", {}, say(group))),
+            ...shown(members).map((row) => this._row(row, query, shown(families.get(row.id) ?? []))),
+          ]
+        : [],
+    );
     const rest =
-      this._total > this._rows.length && button(say("showMore"), () => this.load(this._rows.length), { class: "button quiet" });
+      this._total > this._rows.length && button(say("showMore"), () => this.load(this._rows.length), { class: "button bare" });
     const empty = !rows.length && element("li", { class: "empty" }, say(query ? "noneFound" : "noneYet"));
     fill(this._node, rows, empty, rest && element("li", {}, rest));
   }
 
-  _row(row, query) {
-    const link = element(
+  _row(row, query, branches = []) {
+    const link = this._link(row, query, branches.length);
+    const isOpen = [row, ...branches].some(({ id }) => id === this._current);
+    return element(
+      "li",
+      { class: "conversation" },
+      link,
+      this._menu(row),
+      isOpen &&
+        branches.length > 0 &&
+        element(
+          "ul",
+          { class: "family", "aria-label": say("branchesOf", { title: row.title || say("untitled") }) },
+          branches.map((branch) => element("li", { class: "conversation" }, this._branchLink(branch, row), this._menu(branch))),
+        ),
+    );
+  }
+
+  /** What can be done with a conversation without opening it. */
+  _menu(row) {
+    const title = row.title || say("untitled");
+    /** @param {string} key @param {(row: any) => void} act */
+    const item = (key, act, grave = "") =>
+      element(
+        "button",
+        {
+          type: "button",
+          class: grave,
+          onclick: () => {
+            node.open = false;
+            act(row);
+          },
+        },
+        say(key),
+      );
+    const node = element(
+      "details",
+      { class: "more row-menu" },
+      element("summary", { class: "icon-button", "aria-label": say("rowMenu", { title }), title: say("more") }, icon("more")),
+      element(
+        "div",
+        { class: "menu" },
+        item("rename", this._actions.rename),
+        item(row.is_pinned ? "unpin" : "pin", this._actions.pin),
+        item("delete", this._actions.remove, "grave"),
+      ),
+    );
+    node.addEventListener("focusout", (event) => {
+      if (!node.contains(/** @type {Node | null} */ (event.relatedTarget))) node.open = false;
+    });
+    return node;
+  }
+
+  _branchLink(row, parent) {
+    const title = row.title && row.title !== parent.title ? row.title : say("branchTag");
+    return element(
+      "a",
+      { href: `#/c/${encodeURIComponent(row.id)}`, "aria-current": row.id === this._current ? "page" : null },
+      element(
+        "span",
+        { class: "line" },
+        element("span", { class: "title" }, title),
+        element("span", { class: "when" }, formatTime(row.updated ?? row.created)),
+      ),
+    );
+  }
+
+  _link(row, query, branchCount) {
+    return element(
       "a",
       {
         href: `#/c/${encodeURIComponent(row.id)}`,
         "aria-current": row.id === this._current ? "page" : null,
         onclick: () => (this._found = query ? { id: row.id, sequence: row.sequence_number, query } : null),
       },
-      element("span", { class: "title" }, row.title || say("untitled")),
-      row.excerpt && element("span", { class: "excerpt" }, marked(row.excerpt, query)),
       element(
         "span",
-        { class: "when" },
-        formatTime(row.updated ?? row.created),
-        row.parent && element("span", { class: "tag" }, say(isBranch(row) ? "branchTag" : "forkOf")),
-        (row.labels ?? []).map((label) => element("span", { class: "tag" }, label)),
+        { class: "line" },
+        element("span", { class: "title" }, row.title || say("untitled")),
+        element(
+          "span",
+          { class: "when" },
+          branchCount > 1
+            ? say("branchCount", { count: formatNumber(branchCount) })
+            : branchCount
+              ? say("oneBranch")
+              : formatTime(row.updated ?? row.created),
+        ),
       ),
+      row.excerpt && element("span", { class: "excerpt" }, marked(plain(row.excerpt), query)),
+      (row.labels?.length || (row.parent && !isBranch(row)) || (query && isBranch(row))) &&
+        element(
+          "span",
+          { class: "when" },
+          row.parent && element("span", { class: "tag" }, say(isBranch(row) ? "branchTag" : "forkOf")),
+          (row.labels ?? []).map((label) => element("span", { class: "tag" }, label)),
+        ),
     );
-    return element("li", {}, link);
   }
 
   /** The tags of the listed conversations, to narrow the list down to one. */
@@ -137,6 +234,22 @@ function groupOf(timestamp) {
   if (days <= 1) return "group_yesterday";
   return days <= 7 ? "group_week" : days <= 30 ? "group_month" : "group_older";
 }
+
+/** The branches in a list by the conversation that they hang below: the nearest one in the list that is none itself. */
+function familiesOf(rows) {
+  const known = new Map(rows.map((row) => [row.id, row]));
+  /** @type {Map<string, any[]>} */
+  const families = new Map();
+  for (const row of known.values()) {
+    let root = row;
+    for (let depth = 0; depth < 50 && isBranch(root) && known.has(root.parent); depth += 1) root = known.get(root.parent);
+    if (root !== row) families.set(root.id, [...(families.get(root.id) ?? []), row]);
+  }
+  return families;
+}
+
+/** An excerpt without the marks of Markdown. */
+const plain = (/** @type {string} */ text) => text.replace(/\*\*|__|`+|^#+ |^[>*-] /gm, "");
 
 const isBranch = (row) => row.tags?.includes(`branch:${row.parent}`);
 

@@ -9,15 +9,16 @@ import { ApprovalCard } from "./approval_card.js";
 import { button, element, fill } from "antiphon/dom.js";
 import { drawn, StreamedText } from "../markdown/markdown.js";
 import { media } from "../ui/media.js";
-import { agentName, agentOf, branchSwitch, inputMessage, modelOf, outputMessage, textOf, Thought } from "./messages.js";
+import { agentOf, branchSwitch, inputMessage, modelTitle, outputMessage, row, speakerOf, textOf, Thought } from "./messages.js";
 import { announce, showFault } from "../ui/notifications.js";
 import { PlanCard } from "../plans/plan_card.js";
 import { plansOf } from "../plans/plan_data.js";
 import { ToolChip } from "./tool_chip.js";
 import { turnUsage } from "./token_meter.js";
-import { formatClock, formatNumber, say } from "antiphon/texts.js";
+import { formatClock, formatDuration, formatMoney, formatNumber, say } from "antiphon/texts.js";
 
 const NEAR = 120;
+const NEAR_ENTRIES = 40;
 const SHOWN_WAIT_SECONDS = 1;
 const SCROLL_KEYS = new Set(["PageUp", "ArrowUp", "Home", "PageDown", "ArrowDown", "End", " "]);
 /** @type {Record<string, string>} */
@@ -72,7 +73,14 @@ export class Thread {
     this._plans = new Map();
     /** @type {Map<string, ApprovalCard>} */
     this._approvals = new Map();
+    /** The model that answers next. */
     this._model = "";
+    /** Who spoke last in this turn. */
+    this._speaker = "";
+    /** @type {Entry | null} */
+    this._question = null;
+    /** @type {HTMLElement | null} where the time and the cost of this turn stand */
+    this._spent = null;
     /** @type {Entry | null} */
     this._output = null;
     /** @type {Entry[]} */
@@ -82,6 +90,10 @@ export class Thread {
     /** @type {HTMLElement | null} */
     this._ending = null;
     this._isFollowing = true;
+    /** @type {Map<HTMLElement, () => void>} messages whose words are not drawn yet */
+    this._postponed = new Map();
+    /** The number of the first entry that is drawn at once. */
+    this._nearFrom = 0;
     /** Whether the person moves the thread; only then may it stop following. */
     this._isScrolledByPerson = false;
     /** @type {Failure | null} */
@@ -98,11 +110,14 @@ export class Thread {
     this._chips.clear();
     this._plans.clear();
     this._approvals.clear();
-    this._model = "";
+    this._speaker = "";
+    this._question = null;
+    this._spent = null;
     this._output = null;
     this._turnOutputs = [];
     this._draft = null;
     this._ending = null;
+    this._postponed.clear();
     this._isFollowing = true;
     this._latest.hidden = true;
   }
@@ -114,7 +129,11 @@ export class Thread {
     const wasFollowing = this._isFollowing;
     this.clear();
     this._path = path;
+    this._model = state.model ?? this._model;
+    this._nearFrom = state.entries.at(-NEAR_ENTRIES)?.sequence_number ?? 0;
     for (const entry of state.entries) this._drawEntry(entry);
+    this._nearFrom = 0;
+    this._drawLater();
     for (const card of this._plans.values()) card.refresh();
     this._showApprovals(state.pending);
     if (state.running) this._openDraft();
@@ -128,8 +147,14 @@ export class Thread {
     const messages = [.../** @type {NodeListOf<HTMLElement>} */ (this._node.querySelectorAll(".message[data-sequence]"))];
     const message = messages.filter((one) => Number(one.dataset.sequence) <= sequence).at(-1) ?? messages[0];
     if (!message) return;
+    this._postponed.get(message)?.();
     this._isFollowing = false;
-    message.scrollIntoView({ block: "center" });
+    // What is far away is laid out when it comes into view, which moves what is below it.
+    const reveal = (/** @type {number} */ times) => {
+      message.scrollIntoView({ block: "center" });
+      if (times) requestAnimationFrame(() => reveal(times - 1));
+    };
+    reveal(3);
     markWords(message, query.replaceAll('"', " ").split(/\s+/).filter(Boolean));
   }
 
@@ -151,6 +176,7 @@ export class Thread {
 
   /** Update everything but the entries, after a turn. */
   changed(state) {
+    this._model = state.model ?? this._model;
     if (!state.running) {
       this._showApprovals(state.pending);
       this._showUnfinished(state);
@@ -171,12 +197,12 @@ export class Thread {
     this._openDraft();
   }
 
-  _onRoundStarted({ agent = "" }) {
+  _onRoundStarted({ agent = "", model = "" }) {
     this._setEnding(null);
-    const { node, body } = this._openDraft();
-    if (!agent || body.querySelector(".agent")) return;
-    node.setAttribute("aria-label", agent);
-    body.prepend(agentName(agent));
+    const { node } = this._openDraft();
+    const name = agent || modelTitle(model || this._model);
+    node.setAttribute("aria-label", name);
+    fill(/** @type {Element} */ (node.querySelector(".who b")), name === this._speaker ? "" : name);
   }
 
   /** The call waits before another attempt: why, and until when. Waits that are too short to read about are left out. */
@@ -236,10 +262,6 @@ export class Thread {
     this._showApprovals(calls);
   }
 
-  _onModelSwitched({ after }) {
-    this._showModel(after);
-  }
-
   _onEntryAppended({ entry }) {
     if (entry.kind === "model_output") {
       // Streamed text was already announced to the screen reader.
@@ -253,15 +275,21 @@ export class Thread {
     this._failure = failure;
   }
 
+  /** Whether this turn has words of an answer. */
+  get _hasWords() {
+    return Boolean(this._draft?.words || this._turnOutputs.at(-1)?.content.some((part) => part.type === "text" && part.text));
+  }
+
   _onLoopFinished({ reason, error, text = "" }) {
+    const hasWords = this._hasWords;
     this._removeDraft();
     for (const chip of this._chips.values()) chip.leftOpen();
     if (reason === "failed") this._setEnding(this._failureCard(this._failure ?? { message: error?.message ?? "" }));
-    else if (reason === "interrupted") this._setEnding(note(say("stopped")));
-    else if (reason !== "answered" && reason !== "approval") this._setEnding(note(say(`ended_${reason}`)));
+    else if (reason === "interrupted") this._setEnding(remark(say(hasWords ? "stopped" : "stoppedEarly")));
+    else if (reason !== "answered" && reason !== "approval") this._setEnding(remark(say(`ended_${reason}`)));
     // A turn never ends silently: an answer without words, pictures or files is reported.
     const isEmpty = !text.trim() && !this._output?.content.some((part) => part.type !== "text" && part.type !== "thinking");
-    if (isEmpty && !["failed", "interrupted", "approval"].includes(reason)) this._setEnding(note(say("noAnswer")));
+    if (isEmpty && !["failed", "interrupted", "approval"].includes(reason)) this._setEnding(remark(say("noAnswer")));
   }
 
   _drawEntry(entry) {
@@ -273,16 +301,20 @@ export class Thread {
       if (draw) draw.call(this, entry);
     } catch (error) {
       // One entry that cannot be drawn must not hide the others.
-      this._insert(note(say("notDrawn", { number: entry.sequence_number })));
+      this._insert(remark(say("notDrawn", { number: entry.sequence_number })));
       showFault(error);
     }
   }
 
   _draw_model_input(entry) {
     if (entry.channel && entry.channel !== "user") {
-      this._insert(note(entry.content.map((part) => part.text ?? "").join("")));
+      this._insert(remark(entry.content.map((part) => part.text ?? "").join("")));
       return;
     }
+    this._question = entry;
+    this._turnOutputs = [];
+    this._speaker = "";
+    this._spent = null;
     this._insert(
       inputMessage(entry, { api: this._api, path: this._path, edit: this._actions.edit, rollBack: this._actions.rollBack }),
     );
@@ -290,7 +322,7 @@ export class Thread {
 
   _draw_model_output(entry) {
     this._output = entry;
-    this._showModel(modelOf(entry));
+    const speaker = speakerOf(entry);
     // Ids count from one again in some providers' answers: a new output's calls are the ones its results are for.
     const message = outputMessage(entry, {
       api: this._api,
@@ -300,8 +332,43 @@ export class Thread {
       compare: this._actions.compare,
       chipOf: (call) => this._newChip(call),
       used: this._used(entry),
+      name: speaker === this._speaker ? "" : speaker,
+      later: entry.sequence_number < this._nearFrom ? (node, draw) => this._postpone(node, draw) : null,
     });
     this._insert(message);
+    if (speaker !== this._speaker) this._spent = message.querySelector(".spent");
+    this._speaker = speaker;
+    this._showSpent(entry);
+  }
+
+  /** Draw the words of a message when it comes near, or when the browser has nothing else to do: a long conversation opens at once. */
+  _postpone(node, draw) {
+    const drawOnce = () => this._postponed.delete(node) && draw();
+    this._postponed.set(node, drawOnce);
+    node.addEventListener("contentvisibilityautostatechange", (event) => !event.skipped && drawOnce());
+  }
+
+  /** Draw what was postponed, from the end upwards, while the browser is idle. */
+  _drawLater() {
+    if (!this._postponed.size) return;
+    const idle = window.requestIdleCallback ?? ((/** @type {any} */ act) => setTimeout(() => act({ timeRemaining: () => 8 }), 50));
+    idle((/** @type {IdleDeadline} */ deadline) => {
+      for (const drawOnce of [...this._postponed.values()].reverse()) {
+        if (deadline.timeRemaining() < 2) break;
+        drawOnce();
+      }
+      this._drawLater();
+    });
+  }
+
+  /** The time and the cost of the turn so far, under the name of its speaker. */
+  _showSpent(entry) {
+    if (!this._spent) return;
+    const seconds = (Date.parse(entry.timestamp) - Date.parse(this._question?.timestamp ?? "")) / 1000;
+    const isPriced = this._turnOutputs.every((one) => one.cost !== null && one.cost !== undefined);
+    const cost = this._turnOutputs.reduce((total, one) => total + Number(one.cost ?? 0), 0);
+    const facts = [seconds >= 0 && formatDuration(seconds), isPriced && cost > 0 && formatMoney(cost)];
+    fill(this._spent, facts.filter(Boolean).join(" · "));
   }
 
   /** What the turn of an output used up to it; only the last output of a turn shows it. */
@@ -330,14 +397,14 @@ export class Thread {
   }
 
   _draw_rollback(entry) {
-    this._insert(note(say("rolledBack", { to: formatNumber(entry.to) })));
+    this._insert(remark(say("rolledBack", { to: formatNumber(entry.to) })));
   }
 
   _draw_compaction(entry) {
     this._insert(
       element(
         "details",
-        { class: "note" },
+        { class: "remark" },
         element("summary", {}, say("compacted", { to: formatNumber(entry.up_to) })),
         element("div", { class: "prose" }, drawn(entry.blocks[0])),
       ),
@@ -350,12 +417,12 @@ export class Thread {
     const handOff = entry.metadata?.extra?.hand_off;
     if (handOff) {
       const words = { before: handOff.from, after: agent, reason: handOff.reason ?? "" };
-      this._insert(note(say(handOff.reason ? "handedOffBecause" : "handedOff", words)));
-    } else if (!agent && this._node.childElementCount) this._insert(note(say("systemChanged")));
+      this._insert(remark(say(handOff.reason ? "handedOffBecause" : "handedOff", words)));
+    } else if (!agent && this._node.childElementCount) this._insert(remark(say("systemChanged")));
   }
 
   _draw_set_memory_notebook() {
-    if (this._node.childElementCount) this._insert(note(say("memoryChanged")));
+    if (this._node.childElementCount) this._insert(remark(say("memoryChanged")));
   }
 
   _showResult(result, entry) {
@@ -417,7 +484,7 @@ export class Thread {
     if (state.failure && !this._ending) this._setEnding(this._failureCard(state.failure));
     if (state.unfinished && !state.pending.length && !this._ending) {
       this._setEnding(
-        element("div", { class: "note with-button" }, say("unfinished"), " ", button(say("resume"), this._actions.resume)),
+        element("div", { class: "remark with-button" }, say("unfinished"), " ", button(say("resume"), this._actions.resume)),
       );
     }
   }
@@ -436,7 +503,7 @@ export class Thread {
     const name = model.includes("/") || !provider ? model : `${provider}/${model}`;
     const facts = [
       name ? say("failedBy", { model: name, message }) : message,
-      status && say("failedStatus", { status }),
+      status && status >= 400 && say("failedStatus", { status }),
       attempts > 1 && say("failedAttempts", { count: attempts }),
       ADVICE[kind] === "advice_key" && !keys.length ? "" : ADVICE[kind] && say(ADVICE[kind], { variables: keys.join(", ") }),
     ];
@@ -449,7 +516,7 @@ export class Thread {
         "div",
         { class: "buttons" },
         button(say("tryAgain"), this._actions.resume),
-        button(say("anotherModel"), this._actions.chooseModel, { class: "button quiet" }),
+        button(say("anotherModel"), this._actions.chooseModel, { class: "button bare" }),
       ),
     );
   }
@@ -477,12 +544,14 @@ export class Thread {
       );
       const chips = element("div", { class: "chips" });
       const body = element("div", { class: "body" }, chips, waiting);
-      const node = element(
-        "article",
-        { class: "message output draft", "aria-label": say("answer"), "aria-busy": "true" },
+      const name = modelTitle(this._model);
+      const node = row(
+        "output draft",
+        { label: say("answer"), name: name === this._speaker ? "" : name, sign: "now" },
         body,
         element("div", { class: "plans-here" }),
       );
+      node.setAttribute("aria-busy", "true");
       this._draft = { node, body, waiting, reason, chips, words: null, thought: null };
       this._node.append(node);
     }
@@ -493,14 +562,6 @@ export class Thread {
     this._draft?.words?.close();
     this._draft?.node.remove();
     this._draft = null;
-  }
-
-  /** Show the model name where it changes. */
-  _showModel(model) {
-    if (!model || model === this._model) return;
-    const isFirst = this._model === "";
-    this._model = model;
-    this._insert(element("p", { class: "speaker" }, isFirst ? model : say("modelSwitched", { model })));
   }
 
   _insert(node) {
@@ -545,8 +606,8 @@ export class Thread {
   }
 }
 
-function note(text) {
-  return element("p", { class: "note" }, text);
+function remark(text) {
+  return element("p", { class: "remark" }, text);
 }
 
 /**

@@ -25,7 +25,7 @@ export function showTokens(node, state) {
   const gauge = limit ? element("meter", { min: 0, max: 1, high: 0.8, value: share, "aria-label": words }) : null;
   const isPriced = spending.unpriced_calls < spending.calls;
   const money = isPriced && element("span", { class: "number money" }, formatMoney(spending.cost));
-  fill(node, gauge, element("span", { class: "number" }, words), money);
+  fill(node, gauge, element("span", { class: "number tokens" }, words), money);
 }
 
 /** @param {Spending} spending */

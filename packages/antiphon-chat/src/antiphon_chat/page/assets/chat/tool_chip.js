@@ -1,5 +1,5 @@
 // @ts-check
-/* A tool call as a chip that expands: its name and state outside; arguments, result and time inside.
+/* A tool call as one line that expands: what was done outside; the result inside, and below it the arguments.
  *
  * A chip accepts updates in any order and more than once: from the log after a reload, from the events while it
  * runs. The inside is drawn when it is first opened, because a long conversation has hundreds. */
@@ -25,14 +25,15 @@ export class ToolChip {
     this._seconds = null;
     this._started = null;
     this._note = "";
-    this._wasShown = false;
+    this._showsDetails = false;
     this._state = element("span", { class: "state" });
+    this._name = element("span", { class: "name" });
     this._line = element("span", { class: "detail" });
     this._inside = element("div", { class: "inside" });
     this.node = element(
       "details",
       { class: "chip", ontoggle: () => this.node.open && this._open() },
-      element("summary", {}, icon("chevron"), element("span", { class: "name" }, call.tool_name), this._line, this._state),
+      element("summary", {}, this._name, this._line, this._state, icon("chevron")),
       this._inside,
     );
     this._draw();
@@ -55,16 +56,12 @@ export class ToolChip {
     this._seconds ??=
       seconds ?? (this._started && timestamp ? Math.max(0, (Date.parse(timestamp) - this._started) / 1000) : null);
     this._note = isCached ? say("cached") : this._note;
-    // What a search found is worth reading at once; the reader may close it.
-    if (!this._wasShown && this._status === "success" && /search/i.test(this.call.tool_name)) {
-      this._wasShown = true;
-      this.node.open = true;
-    }
     this._draw();
   }
 
   decided(decision, reason) {
-    const words = say({ approve: "approved", deny: "denied", edit: "edited" }[decision]);
+    if (decision === "approve") return;
+    const words = say({ deny: "denied", edit: "edited" }[decision]);
     this._note = reason ? `${words}: ${reason}` : words;
     this._draw();
   }
@@ -90,12 +87,17 @@ export class ToolChip {
       failed: () => (time ? `${say("failedCall")}, ${time}` : say("failedCall")),
     };
     fill(this._state, words[this._status]());
-    fill(this._line, this._note || brief(this.call.arguments));
+    const found = searchOf(this.call);
+    const count = found && this._status === "success" ? this.text.match(/^\d+\. \*\*/gm)?.length : 0;
+    fill(this._name, found ? say(this.result ? "searched" : "searching") : this.call.tool_name);
+    this._name.classList.toggle("code", !found);
+    const detail = found ? `“${found}”` : brief(this.call.arguments);
+    fill(this._line, [detail, count && say("results", { count }), this._note].filter(Boolean).join(" · "));
     if (this.node.open) this._open();
   }
 
   _open() {
-    const parts = [element("p", { class: "part" }, say("arguments")), codeBlock(pretty(this.call.arguments), "json")];
+    const parts = [];
     if (this.result !== null) {
       const pictures = (this.result.content ?? [])
         .filter((part) => ["image", "audio", "document"].includes(part.type))
@@ -106,7 +108,16 @@ export class ToolChip {
         element("div", { class: "result", tabindex: "0", role: "group", "aria-label": say("result") }, this._text(), pictures),
       );
     }
+    parts.push(
+      element(
+        "details",
+        { class: "json-details", ontoggle: (event) => (this._showsDetails = event.target.open) },
+        element("summary", {}, say("callDetails", { tool: this.call.tool_name })),
+        codeBlock(pretty(this.call.arguments), "json"),
+      ),
+    );
     fill(this._inside, parts);
+    if (this._showsDetails || this.result === null) /** @type {any} */ (this._inside.lastChild).open = true;
   }
 
   /** The text of the result. It is made once: the server parses it. */
@@ -138,6 +149,17 @@ export function pretty(text) {
     return JSON.stringify(JSON.parse(text || "{}"), null, 2);
   } catch {
     return text;
+  }
+}
+
+/** What a search looks for; empty for another call. */
+function searchOf(call) {
+  if (!/search/i.test(call.tool_name)) return "";
+  try {
+    const { query } = JSON.parse(call.arguments || "{}");
+    return typeof query === "string" ? query : "";
+  } catch {
+    return "";
   }
 }
 

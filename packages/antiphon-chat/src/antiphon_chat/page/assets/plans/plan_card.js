@@ -157,7 +157,7 @@ export class PlanCard {
       "footer",
       {},
       field,
-      next.map(([word, status]) => button(say(word), () => this._change({ status }), { class: "button quiet" })),
+      next.map(([word, status]) => button(say(word), () => this._change({ status }), { class: "button bare" })),
     );
   }
 

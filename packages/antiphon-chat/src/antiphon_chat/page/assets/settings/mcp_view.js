@@ -76,7 +76,7 @@ export class McpView {
         "div",
         { class: "settings" },
         element("p", { class: "quiet" }, say("mcpAbout")),
-        button(say("mcpAdd"), () => this._add(), { class: "button primary", "data-focus": "add" }),
+        button(say("mcpAdd"), () => this._add(), { class: "button main", "data-focus": "add" }),
         this._servers.length === 0 && element("p", { class: "quiet empty" }, say("mcpNone")),
         this._servers.map((server) => this._card(server, expanded.includes(server.name))),
       ),
@@ -148,11 +148,11 @@ export class McpView {
         { class: "buttons" },
         button(say("mcpTest"), () => this._test(server), { disabled: isBusy, "data-focus": `test ${name}` }),
         button(say("edit"), () => this._edit(server), {
-          class: "button quiet",
+          class: "button bare",
           disabled: isBusy,
           "data-focus": `edit ${name}`,
         }),
-        button(say("mcpRemove"), () => this._remove(server), { class: "button quiet", disabled: isBusy }),
+        button(say("mcpRemove"), () => this._remove(server), { class: "button bare", disabled: isBusy }),
       ),
     );
   }

@@ -80,6 +80,7 @@ export class Api {
         headers: sent,
         signal,
         cache: "no-store",
+        keepalive: method === "DELETE", // also while the page is being left
         body: method === "GET" ? undefined : JSON.stringify(body ?? {}),
       });
     } catch (error) {

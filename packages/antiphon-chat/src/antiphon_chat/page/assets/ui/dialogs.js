@@ -26,7 +26,7 @@ export function show(title, nodes, buttons, attributes = {}) {
 
 /** The button that confirms. Enter in a field is the same. */
 export function confirming(label, isGrave = false) {
-  return element("button", { type: "submit", value: "yes", class: isGrave ? "button grave" : "button primary" }, label);
+  return element("button", { type: "submit", value: "yes", class: isGrave ? "button grave" : "button main" }, label);
 }
 
 /** The button that does not. */

@@ -2,21 +2,37 @@
 /* Messages of the page outside the conversation: a notice that disappears, a banner that stays while something is wrong,
  * and the text for a screen reader, which gets whole sentences of an answer, not single chunks. */
 
-import { byId, element, iconButton } from "antiphon/dom.js";
+import { button, byId, element, iconButton } from "antiphon/dom.js";
 import { say } from "antiphon/texts.js";
 
-const SHOWN = 6000;
+/** How long a notice is shown, and with it what it offers. */
+export const SHOWN = 6000;
 const place = byId("notices");
 const spoken = byId("spoken");
 const banners = new Map();
 
-/** A notice that disappears; an error (`isWrong`) stays until it is closed. A notice that is there already is not repeated. */
-export function notice(text, isWrong = false) {
+/**
+ * A notice that disappears; an error (`isWrong`) stays until it is closed. A notice that is there already is not repeated.
+ *
+ * @param {string} text
+ * @param {boolean} isWrong
+ * @param {{ label: string, act(): void } | null} offer what a person can do about it
+ */
+export function notice(text, isWrong = false, offer = null) {
   for (const shown of place.querySelectorAll(".notice")) if (shown.firstChild?.textContent === text) shown.remove();
   const line = element(
     "div",
     { class: isWrong ? "notice wrong" : "notice", role: isWrong ? "alert" : "status" },
     element("span", {}, text),
+    offer &&
+      button(
+        offer.label,
+        () => {
+          line.remove();
+          offer.act();
+        },
+        { class: "button small" },
+      ),
     iconButton("close", say("close"), () => line.remove()),
   );
   place.append(line);

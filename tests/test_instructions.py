@@ -1,0 +1,97 @@
+"""Every instruction that is printed runs: as a command that exists, and from where the person stands.
+
+The texts are read from the source: each `antiphon …` between backticks in a text that is not a docstring. The command and its
+options must exist. What a chat prints at its end and in its tour is run in a shell of the same folder, without `antiphon` on its
+PATH.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from antiphon.cli import COMMANDS
+from support.repository import PACKAGES
+from support.terminal import Terminal, environment_of
+
+LEAVE = "\x04"
+INSTRUCTION = re.compile(r"`antiphon ([a-z]+(?: [^`]*)?)`")
+SUBCOMMANDS = {"history", "key", "runs", "spend", "tape"}
+
+
+def texts(tree: ast.AST) -> Iterator[str]:
+    """The texts of a module without its docstrings; what is filled in is a word."""
+    documented = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            yield "".join(str(part.value) if isinstance(part, ast.Constant) else "X" for part in node.values)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in documented:
+            yield node.value
+
+
+def instructions() -> set[str]:
+    return {
+        found[1]
+        for module in PACKAGES.glob("*/src/**/*.py")
+        for text in texts(ast.parse(module.read_text(encoding="utf-8")))
+        for found in INSTRUCTION.finditer(text)
+    }
+
+
+@pytest.mark.parametrize("instruction", sorted(instructions()))
+def test_an_instruction_names_a_command_that_exists(instruction: str) -> None:
+    name, *words = shlex.split(instruction.replace("…", "X"))
+    assert name in COMMANDS
+    shown = subprocess.run(
+        [sys.executable, "-m", "antiphon", name, *(words[:1] if name in SUBCOMMANDS else []), "--help"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert shown.returncode == 0, shown.stderr
+    for option in (word for word in words if word.startswith("-")):
+        assert re.search(rf"(?<![\w-]){re.escape(option)}\b", shown.stdout), f"{name} has no {option}"
+
+
+def test_there_are_instructions() -> None:
+    assert {"chat --resume", "doctor", "key new"} <= instructions()
+
+
+def test_the_command_that_is_printed_at_the_end_resumes_the_conversation(tmp_path: Path) -> None:
+    with Terminal(tmp_path, "chat", columns=200, environment={"PATH": "/usr/bin:/bin"}) as terminal:
+        terminal.sees("Ctrl-D: quit")
+        terminal.send("who are you?")
+        terminal.sees("1 round")
+        terminal.send("2")
+        terminal.sees("kill -9")
+        in_tour = re.search(r"start it again with (\S+ chat --resume) \(or (\S+ chat --web --resume)\)", terminal.words)
+        terminal.type("\x03")
+        terminal.sees("stopped")
+        terminal.type(LEAVE)
+        assert terminal.ends() == 0
+        printed = re.search(r"Resume with `([^`]+)`", terminal.words)
+    assert printed is not None
+    assert in_tour is not None
+    assert printed[1] == in_tour[1]
+    environment = environment_of(tmp_path, {"PATH": "/usr/bin:/bin"})
+    for command in (printed[1], in_tour[1]):
+        done = subprocess.run(
+            ["sh", "-c", f"{command} -p 'list my plans'"],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+        assert done.returncode == 0, done.stderr
+        assert "There are no plans yet." in done.stdout
+    shown = subprocess.run(["sh", "-c", f"{in_tour[2]} --help"], cwd=tmp_path, env=environment, check=False, timeout=60)
+    assert shown.returncode == 0
