@@ -20,7 +20,7 @@ from antiphon.parts import Audio, Document, Image, Text, Thinking, ToolCallReque
 from antiphon.repair import repair
 from antiphon.wire import FORMATS, Message, ModelRequest, OutputFormat, Reasoning, ToolChoice, ToolDefinition, formats
 from antiphon.wire.capabilities import EFFORTS, Family, capability_data
-from support.corpus import accepted_requests, client_requests, recorded
+from support.corpus import accepted_requests, client_requests, in_collection, recorded, skip_for_sample
 from support.model_judge import refusals
 
 FAMILIES = capability_data().families
@@ -211,7 +211,7 @@ def captured_requests() -> Iterator[tuple[str, dict[str, Any]]]:
 @pytest.mark.parametrize("family", RECENT, ids=lambda family: family.name)
 def test_every_captured_request_is_accepted_by_recent_models(family: Family, share: int) -> None:
     captured, found = list(captured_requests()), []
-    assert len(captured) >= 140
+    assert len(captured) >= in_collection(140)
     for model in family.examples:
         for target in family.home:
             for source, body in captured[RECENT.index(family) % share :: share]:
@@ -233,7 +233,10 @@ REFUSED = {
 
 @pytest.mark.parametrize(("name", "identifier"), [(name, one) for name, ids in REFUSED.items() for one in ids])
 def test_recorded_refusals_are_found_and_made_legal(name: str, identifier: str) -> None:
-    (record,) = (one for one in recorded(name) if one["id"] == identifier)
+    found = [one for one in recorded(name) if one["id"] == identifier]
+    if not found:
+        skip_for_sample("a recorded refusal")
+    (record,) = found
     assert record["status"] == 400
     model, options = record["model"], {"model": record["model"]} if name == "gemini" else {}
     assert formats[name].check_request(record["request"], **options)

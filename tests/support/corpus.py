@@ -1,8 +1,12 @@
-"""The recorded traffic beside the project, where it is present."""
+"""The recorded traffic: the collection beside the project where it is present, else the sample in `tests/corpus`.
+
+`ANTIPHON_CORPUS` names another folder; `make test` with `ANTIPHON_CORPUS=tests/corpus` runs what a contributor's machine runs.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -10,7 +14,11 @@ from typing import Any
 import msgspec
 import pytest
 
-CORPUS = Path(__file__).parents[3] / "shared" / "corpus"
+SAMPLE = Path(__file__).parents[1] / "corpus"
+_COLLECTION = Path(__file__).parents[3] / "shared" / "corpus"
+CORPUS = Path(os.environ.get("ANTIPHON_CORPUS") or (_COLLECTION if _COLLECTION.exists() else SAMPLE)).absolute()
+
+IS_SAMPLE = SAMPLE.absolute() == CORPUS
 
 FILES = {
     "openai-chat": "openai_chat",
@@ -30,8 +38,6 @@ def recorded(name: str) -> list[dict[str, Any]]:
 
         return carried_records()
     path = CORPUS / "recorded" / f"{FILES.get(name, name)}.jsonl"
-    if not path.exists():
-        pytest.skip("the recorded traffic is not here")
     return [msgspec.json.decode(line) for line in path.read_bytes().splitlines()]
 
 
@@ -50,8 +56,6 @@ def accepted_requests(name: str) -> Iterator[dict[str, Any]]:
 @cache
 def client_captures(name: str) -> list[tuple[str, dict[str, Any]]]:
     """Requests captured from real programs, each with the name of its file."""
-    if not CORPUS.exists():
-        pytest.skip("the captured requests are not here")
     found = [
         (path.name, msgspec.json.decode(path.read_bytes())) for path in sorted((CORPUS / "clients").glob("*.json"))
     ]
@@ -71,3 +75,19 @@ def streams(name: str) -> Iterator[bytes]:
     for record in recorded(name):
         if isinstance(record["sse"], str) and 200 <= record["status"] < 300:
             yield record["sse"].encode()
+
+
+def in_collection(count: int) -> int:
+    """How many there are in the whole collection; of the sample no number is expected."""
+    return 0 if IS_SAMPLE else count
+
+
+def are_known(found: Mapping[str, Any], known: Mapping[str, Any]) -> bool:
+    """Whether exactly the known cases were found; in the sample, some of them."""
+    return all(found[name] <= known.get(name, set()) for name in found) if IS_SAMPLE else found == known
+
+
+def skip_for_sample(reason: str) -> None:
+    """Skip a test that needs particular records."""
+    if IS_SAMPLE:
+        pytest.skip(f"{reason}; the sample has not all of them")

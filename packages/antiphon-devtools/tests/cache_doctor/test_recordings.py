@@ -11,7 +11,7 @@ import pytest
 
 from antiphon_devtools.cache_doctor import CacheDoctor, outline_prompt
 from antiphon_devtools.cache_doctor.recordings import RecordingError, read_recording
-from support.corpus import client_captures, recorded
+from support.corpus import client_captures, in_collection, recorded
 
 from .bodies import anthropic, chat, gemini
 
@@ -61,7 +61,8 @@ def test_a_har_with_other_requests_in_it() -> None:
 
 
 def test_the_usage_of_a_recorded_stream() -> None:
-    record = next(one for one in recorded("anthropic") if isinstance(one["sse"], str) and one["status"] == 200)
+    streams = (one for one in recorded("anthropic") if isinstance(one["sse"], str) and one["status"] == 200)
+    record = next(one for one in streams if isinstance(one["request"], dict))
     (read,) = read_recording(json({**record, "format": "anthropic"}), "a.json")
     assert read.usage is not None
     assert read.usage.prompt_tokens > 0
@@ -97,5 +98,5 @@ def test_a_real_client_keeps_its_prefix(client: str) -> None:
     doctor = CacheDoctor()
     for capture in captures:
         report = doctor.examine(outline_prompt(capture["body"], "anthropic"))
-    assert len(captures) > 1
+    assert len(captures) > in_collection(1)
     assert report.difference is None

@@ -27,7 +27,7 @@ from antiphon.wire import (
     formats,
 )
 from antiphon.wire.format import WriteOptions
-from support.corpus import CORPUS
+from support.corpus import CORPUS, in_collection
 from support.wire_formats import ANTHROPIC
 from wire.anthropic.bodies import (
     accepted_requests,
@@ -57,7 +57,7 @@ def test_recorded_requests_mean_the_same_after_a_round_trip(capsys: pytest.Captu
         count += 1
     with capsys.disabled():
         sys.stdout.write(f"\n{count} requests read and written again\n")
-    assert count >= 839
+    assert count >= in_collection(839)
 
 
 def test_captured_requests_go_through_in_the_version_they_were_sent_with() -> None:

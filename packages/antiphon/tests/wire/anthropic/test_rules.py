@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from antiphon.wire.format import WriteOptions
-from support.corpus import client_captures, recorded
+from support.corpus import are_known, client_captures, in_collection, recorded
 from support.rule_cases import Case, label
 from support.wire_formats import ANTHROPIC
 from wire.anthropic.rule_cases import (
@@ -100,7 +100,7 @@ def test_no_accepted_request_is_flagged() -> None:
             found = check_request(record["request"])
             assert {violation.rule for violation in found} == rules, (record["id"], found)
     sys.stdout.write(f"{checked} accepted requests checked, {len(ACCEPTED_ANYWAY)} of them excused by name\n")
-    assert checked >= 639
+    assert checked >= in_collection(639)
 
 
 FORESEEN = {
@@ -123,7 +123,7 @@ show accepted."""
 def test_refused_requests_are_found_at_the_path_that_the_provider_names() -> None:
     refused = [record for record in recorded("anthropic") if record["status"] == 400]
     caught = {record["id"]: [(it.rule, it.path) for it in check_request(record["request"])] for record in refused}
-    assert {name: found for name, found in caught.items() if found} == FORESEEN
+    assert are_known({name: found for name, found in caught.items() if found}, FORESEEN)
 
 
 def test_no_captured_client_request_is_flagged() -> None:
@@ -135,4 +135,4 @@ def test_no_captured_client_request_is_flagged() -> None:
                 check_request(capture["body"], WriteOptions(version=capture["headers"]["anthropic-version"])) == []
             ), name
     sys.stdout.write(f"{checked} captured client requests checked\n")
-    assert checked >= 37
+    assert checked >= in_collection(37)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from antiphon.wire.format import WriteOptions
-from support.corpus import client_captures, recorded
+from support.corpus import are_known, client_captures, in_collection, recorded
 from support.rule_cases import Case, label
 from support.wire_formats import GEMINI
 from wire.gemini.rule_cases import (
@@ -92,7 +92,7 @@ def test_no_accepted_request_is_flagged() -> None:
             )
             assert found == [], record["id"]
     sys.stdout.write(f"{checked} accepted requests checked\n")
-    assert checked >= 595
+    assert checked >= in_collection(595)
 
 
 FORESEEN = {
@@ -129,4 +129,4 @@ def test_captured_client_requests_are_clean_but_for_one_interrupt() -> None:
         found = check_request(capture["body"], WriteOptions(model=model_in(capture["path"])))
         if found:
             flagged[name] = {violation.rule for violation in found}
-    assert flagged == {name: {"GM-07"} for name in INTERRUPTED}
+    assert are_known(flagged, {name: {"GM-07"} for name in INTERRUPTED})
