@@ -165,7 +165,8 @@ def test_an_upstream_that_never_stops_is_stopped(gateway: Rig, source: str, targ
     with gateway.client() as client:
         got = client.ask(source, f"to-{target}", QUESTION, streams=True)
     assert text_of(got.output(source, streams=True).parts) == LONG
-    assert len(got.body) < 400_000
+    assert len(got.body) < 1_000_000, "most of what follows the end is not read"
+    assert got.body.count(b"[DONE]") <= 1
 
 
 @pytest.mark.parametrize("streams", [False, True])

@@ -133,7 +133,7 @@ class Same:
         self._partial: list[bytes] = []
         self._first = self._last = b""  # the first event that the client got, and the last ones
         self._markers: tuple[bytes, ...] = ()
-        self._is_scanning = False
+        self._is_scanning = self._has_end_mark = False
         self._size = 0  # of an event that is not complete
         self._event_bytes = 0  # of a typical event without its text
 
@@ -189,7 +189,7 @@ class Same:
     def close(self) -> bytes:
         rest, self._partial = b"".join(self._partial), []
         mark = _END_MARKS.get(self._wire.name, b"")
-        if mark and self._record.error is None and mark not in self._last and mark not in rest:
+        if mark and self._record.error is None and not self._has_end_mark and mark not in rest:
             rest = rest + b"\n\n" * bool(rest) + b"data: %b\n\n" % mark  # clients of the format wait for it
         return self._framed(rest, is_last=True)
 
@@ -248,6 +248,7 @@ class Same:
                 self._continuation.feed(deltas)
             self._record.observe(deltas)
             self.is_finished = self._reader.is_finished
+            self._has_end_mark = self.is_finished and bool(events)  # else the end of the bytes was the end
             self.is_ending = self.is_finished or any(isinstance(delta, Finished) for delta in deltas)
         if not events:
             return b""

@@ -305,7 +305,8 @@ def idle_streams(count: int) -> None:
                 responses.append(connection.getresponse())
             for response in responses:
                 assert response.status == 200
-                assert b"data: " in response.read1(200)
+                while b"data: " not in response.read1(200):  # or a keep-alive, if the machine is busy
+                    assert not response.closed
             with gateway.client() as client:
                 got = client.ask("gemini", "to-openai-chat", QUESTION, streams=True)
                 assert text_of(got.output("gemini", streams=True).parts) == "echo: Is it raining?"

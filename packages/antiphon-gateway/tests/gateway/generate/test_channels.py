@@ -182,6 +182,13 @@ def test_text_between_markers_is_not_parsed(name: str) -> None:
     assert len(text) * 0.9 < record.output_bytes < len(text) * 1.6, "an estimate, from the size of the events"
 
 
+def test_what_follows_the_end_mark_brings_no_second_one() -> None:
+    stream = written("openai-chat", ["rain "] * 5, "end")
+    assert stream.endswith(b"data: [DONE]\n\n")
+    got = play(same("openai-chat", Record(request_id="r")), "openai-chat", b"", stream, b": more\n\n")
+    assert got.count(b"[DONE]") == 1
+
+
 @pytest.mark.parametrize("end", [b"data: [DONE]\n\n", b"data: [DONE]", b""])
 def test_a_missing_end_mark_is_supplied(end: bytes) -> None:
     stream = written("openai-chat", ["rain "] * 5, "end").removesuffix(b"data: [DONE]\n\n")
