@@ -27,14 +27,15 @@ def search(query: str) -> str:
 
 def test_messages_are_managed() -> None:
     chat = ap.Conversation(ScriptedModel(), system="Be brief.")
-    assert [chat.add({"role": "user", "content": text}) for text in ("a", "b", "c")] == [1, 2, 3]
+    assert [chat.add({"role": "user", "content": text}) for text in ("a", "b", "c")] == [2, 3, 4]
     assert len(chat.recent(2)) == 2
-    assert len(chat.recent(9)) == 3
+    assert len(chat.recent(9)) == 4
     assert [entry.role.value for entry in chat.by_role("user")] == ["model_input"] * 3
     assert isinstance(chat.messages, tuple)
+    assert [message.role.value for message in chat.messages] == ["system", *["model_input"] * 3]
     assert [message["role"] for message in chat.to_messages()] == ["system", "user", "user", "user"]
     chat.clear()
-    assert (chat.messages, chat.history.system_instruction) == ((), "Be brief.")
+    assert [message.content for message in chat.messages] == [(ap.Text("Be brief."),)]
 
 
 @pytest.mark.parametrize("message", ["", {"role": "user", "content": ""}])

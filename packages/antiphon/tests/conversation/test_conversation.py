@@ -54,11 +54,11 @@ def talked() -> Conversation:
 
 def test_each_role_is_added_as_its_entry() -> None:
     chat = Conversation(ScriptedModel())
-    assert chat.add("Be brief.", role="system") == 0, "an instruction is not a message"
-    assert chat.add("Look at ", Image("image/png", "aaaa"), "this") == 1
-    assert chat.add("I look.", CALL, role="assistant") == 2
-    assert chat.add(ToolCallResult.of(CALL, "a cat"), role="tool") == 3
-    assert chat.add(ModelInputEntry.of("By entry.", channel="system"), ModelInputEntry.of("And another.")) == 5
+    assert chat.add("Be brief.", role="system") == 1
+    assert chat.add("Look at ", Image("image/png", "aaaa"), "this") == 2
+    assert chat.add("I look.", CALL, role="assistant") == 3
+    assert chat.add(ToolCallResult.of(CALL, "a cat"), role="tool") == 4
+    assert chat.add(ModelInputEntry.of("By entry.", channel="system"), ModelInputEntry.of("And another.")) == 6
     assert [entry.kind for entry in chat.history.entries] == [
         "set_system_instruction",
         "model_input",
@@ -103,8 +103,8 @@ def test_messages_are_copies() -> None:
     chat = talked()
     before = chat.messages
     chat.add("And tomorrow?")
-    assert len(before) == 4
-    assert len(chat.messages) == 5
+    assert len(before) == 5
+    assert len(chat.messages) == 6
     assert isinstance(before, tuple)
     context = chat.context()
     context.clear()
@@ -115,13 +115,13 @@ def test_clearing_keeps_the_instruction_and_the_log_keeps_everything() -> None:
     chat = talked()
     version = chat.history.version
     chat.clear()
-    assert chat.messages == ()
+    assert words_of(chat.messages) == ["Be brief."]
     assert chat.history.system_instruction == "Be brief."
     assert [entry.sequence_number for entry in chat.history.entries][:version] == list(range(1, version + 1))
     assert not chat.turn.open_calls
-    assert chat.add("Hello.") == 1
+    assert chat.add("Hello.") == 2
     chat.history.rollback(version)
-    assert words_of(chat.messages) == ["What is the weather?", "I look.", "", "It rains."]
+    assert words_of(chat.messages) == ["Be brief.", "What is the weather?", "I look.", "", "It rains."]
 
 
 def test_clearing_without_an_instruction_sets_none() -> None:
@@ -132,7 +132,7 @@ def test_clearing_without_an_instruction_sets_none() -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "expected"), [(0, 0), (1, 1), (3, 3), (4, 4), (5, 4), (1000, 4)], ids=lambda value: str(value)
+    ("count", "expected"), [(0, 0), (1, 1), (3, 3), (5, 5), (6, 5), (1000, 5)], ids=lambda value: str(value)
 )
 def test_the_last_messages(count: int, expected: int) -> None:
     chat = talked()

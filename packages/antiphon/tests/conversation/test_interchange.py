@@ -182,7 +182,7 @@ def test_unknown_strategy_is_refused() -> None:
 
 def test_conversation_accepts_messages_as_providers_write_them() -> None:
     chat = ap.Conversation(ap.ScriptedModel())
-    assert [chat.add(message) for message in ROUND] == [0, 1, 2, 3, 4, 5]
+    assert [chat.add(message) for message in ROUND] == [1, 2, 3, 4, 5, 6]
     assert [entry.kind for entry in chat.history.entries] == [
         "set_system_instruction",
         "model_input",

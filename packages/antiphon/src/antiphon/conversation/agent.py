@@ -27,7 +27,7 @@ from antiphon.closing import run_sync
 from antiphon.context.model_usage import model_calls_of, with_model_calls
 from antiphon.conversation.conversation import Conversation
 from antiphon.conversation.events import LoopEvent
-from antiphon.conversation.model_settings import SettingsLike
+from antiphon.conversation.model_settings import SettingsLike, check_model
 from antiphon.conversation.run import TOOL_CALLS, LimitOptions, RunLimits, RunResult, T
 from antiphon.conversation.run_meter import RunMeter, current_meter
 from antiphon.conversation.turn import AGENT_PREFIX, CONTINUE_PROMPT, last_own_instruction
@@ -119,7 +119,7 @@ class Agent(Generic[T]):
             raise ConversationError(f"invalid agent name {name!r}: use letters, digits, _ and -")
         self.name = name
         self.instructions = instructions
-        self.model = model
+        self.model = None if model is None else check_model(model)
         self.tools = tuple(tools)
         self.output = output
         self.description = description

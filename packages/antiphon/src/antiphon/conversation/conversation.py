@@ -23,12 +23,11 @@ from antiphon.context.live import RenderedContextEntry
 from antiphon.conversation.events import CompactionCallback, CompactionCallbacks, CompactionNeeded
 from antiphon.conversation.message import ThreadView
 from antiphon.conversation.model_call import EmbeddedCallPolicy, ModelCall, ReportNotes, SideAnswer
-from antiphon.conversation.model_settings import SettingsLike, read_settings
+from antiphon.conversation.model_settings import SettingsLike, check_model, read_settings
 from antiphon.conversation.run import RunTotals
 from antiphon.conversation.run_meter import CallPrice, current_meter
 from antiphon.conversation.turn import Turn, find_call_state, is_from_person
 from antiphon.errors import ApprovalPending, CallRefused, ConversationError
-from antiphon.extensions import adapt
 from antiphon.history import (
     AgentHistory,
     AgentHistorySnapshot,
@@ -58,6 +57,7 @@ from antiphon.wire.request import ModelRequest, ToolDefinition
 
 if TYPE_CHECKING:
     from antiphon.conversation.turn_runner import ActiveTurn
+    from antiphon.providers.router import ProviderRouter
     from antiphon.tools.embedded import EmbeddedSetting
 
 LiveScreenSource: TypeAlias = str | Callable[[], str | None] | None
@@ -107,9 +107,9 @@ class Conversation(SyncClosable, ThreadView, Generic[State]):
         if executor is not None and (approval is not None or hooks or state is not None):
             raise ConversationError("give approval=, hooks= and state= to the ToolExecutor, not to the conversation")
         self._extra_sources = ToolRegistry()
-        self._own_client: ProviderClient | None = None
+        self._own_client: ProviderRouter | None = None
         self._provider = provider
-        self._model = check_model(model)
+        self.model = check_model(model)
         self.registry = _registry_for(tools, executor)
         self.executor = executor or ToolExecutor(
             self.registry, state=state, approval=approval or tool_policy, hooks=hooks
@@ -222,6 +222,8 @@ class Conversation(SyncClosable, ThreadView, Generic[State]):
     @model.setter
     def model(self, model: str | ProviderClient) -> None:
         self._model = check_model(model)
+        if self._provider is None and isinstance(self._model, str) and "/" in self._model:
+            self._own_router().resolve(self._model)  # raises, here rather than in the first call
 
     @property
     def client(self) -> ProviderClient:
@@ -469,32 +471,29 @@ class Conversation(SyncClosable, ThreadView, Generic[State]):
             return model_or_client, model_or_client.name
         if self._provider is not None:
             return self._provider, model_or_client
-        if self._own_client is None:
-            from antiphon.providers.router import ProviderRouter
-
-            self._own_client = ProviderRouter.from_environment()
+        client = self._own_router()
         if not model_or_client:
             from antiphon.providers.default_model import default_model
 
             model_or_client = self._model = default_model(os.environ).model
-        return self._own_client, model_or_client
+        return client, model_or_client
+
+    def _own_router(self) -> ProviderRouter:
+        if self._own_client is None:
+            from antiphon.providers.router import ProviderRouter
+
+            self._own_client = ProviderRouter.from_environment()
+        return self._own_client
 
 
 def _registry_for(tools: Iterable[ToolLike] | ToolRegistry, executor: ToolExecutor | None) -> ToolRegistry:
     """The tools of a conversation: those given, or those of its executor, which runs no others."""
     registry = tools if isinstance(tools, ToolRegistry) else ToolRegistry(tools)
+    given: object = executor
+    if not isinstance(given, ToolExecutor | None):
+        raise ConversationError(f"executor={given!r}: expected a ToolExecutor, or a class derived from it")
     if executor is None or registry is executor.registry:
         return registry
     if len(registry) or registry.sources:
         raise ConversationError("tools= are not those of executor=; make the executor with a ToolRegistry of all tools")
     return executor.registry
-
-
-def check_model(model: object) -> str | ProviderClient:
-    """A model as a name or a client; an empty name is the default. Raises `ConversationError`."""
-    if model is None or isinstance(model, str | ProviderClient):
-        return model or ""
-    adapted: ProviderClient | None = adapt("model", model)
-    if adapted is None:
-        raise ConversationError(f"a model is a name or a ProviderClient, not {type(model).__name__}")
-    return adapted

@@ -19,6 +19,7 @@ from antiphon.history import (
     ModelInputEntry,
     ModelOutputEntry,
     RollbackEntry,
+    SetMemoryNotebookEntry,
     SetSystemInstructionEntry,
     ToolCallResultsEntry,
 )
@@ -37,7 +38,7 @@ ROLES = {
 
 
 _MESSAGES = frozenset({ModelInputEntry, ModelOutputEntry, ToolCallResultsEntry})
-_CHANGING = frozenset({RollbackEntry, CompactionEntry})
+_CHANGING = frozenset({RollbackEntry, CompactionEntry, SetSystemInstructionEntry, SetMemoryNotebookEntry})
 _CHANGING_SUMMARISED = _CHANGING | {ToolCallResultsEntry}
 
 
@@ -167,8 +168,12 @@ class ThreadView:
 
     @property
     def messages(self) -> tuple[ContextEntry, ...]:
-        """The messages of the thread, oldest first, as an immutable copy."""
-        return tuple(entry for entry in self._render() if isinstance(entry, HistoryEntry))
+        """The messages of the thread, the system message first, if there is one, as an immutable copy."""
+        return tuple(
+            entry
+            for entry in self._render()
+            if isinstance(entry, HistoryEntry) or entry.role is ContextEntryRole.SYSTEM
+        )
 
     def to_messages(self, format: str = "openai-chat") -> list[dict[str, Any]]:  # noqa: A002
         """The thread in a provider's format, the system message first; Chat Completions in `call_options.strategy`."""
@@ -184,9 +189,7 @@ class ThreadView:
     def by_role(self, role: Role | ContextEntryRole) -> tuple[ContextEntry, ...]:
         """The messages of one role, by our name or by the providers' (`user`, `assistant`, `tool`, `system`)."""
         wanted = parse_role(role)
-        if wanted is not ContextEntryRole.SYSTEM:
-            return tuple(entry for entry in self.messages if entry.role is wanted)
-        return tuple(entry for entry in self._render() if entry.role is wanted)
+        return tuple(entry for entry in self.messages if entry.role is wanted)
 
     def _render(self) -> LiveContext:
         """The thread as the model sees it, without limits and live screen."""

@@ -12,7 +12,9 @@ from typing import Any, TypeAlias
 from msgspec import Struct, structs
 
 from antiphon.errors import ConversationError
+from antiphon.extensions import adapt
 from antiphon.parts import NativeExtras
+from antiphon.providers.client import ProviderClient
 from antiphon.wire.request import (
     CachePrompt,
     ModelRequest,
@@ -148,3 +150,17 @@ def _check_output_format(output_format: Any) -> None:
         raise ConversationError(f"output_format.kind={output_format.kind!r}: use one of {', '.join(_OUTPUT_KINDS)}")
     if output_format.kind == "json_schema" and not isinstance(output_format.schema, dict):
         raise ConversationError("output_format.schema is missing: OutputFormat('json_schema', {'type': 'object', …})")
+
+
+def check_model(model: object) -> str | ProviderClient:
+    """A model as a name or a client; an empty name is the default. Raises `ConversationError`."""
+    if isinstance(model, str) and model and (not model.isprintable() or "" in map(str.strip, model.split("/"))):
+        raise ConversationError(
+            f"model={model!r}: no model has this name; it is provider/model, or a name of the provider"
+        )
+    if model is None or isinstance(model, str | ProviderClient):
+        return model or ""
+    adapted: ProviderClient | None = adapt("model", model)
+    if adapted is None:
+        raise ConversationError(f"a model is a name or a ProviderClient, not {type(model).__name__}")
+    return adapted

@@ -12,7 +12,7 @@ from contextlib import AsyncExitStack
 from typing import Any, Unpack
 
 from antiphon.conversation import Conversation, RunLimits, ToolLoop
-from antiphon.conversation.conversation import check_model
+from antiphon.conversation.model_settings import check_model
 from antiphon.conversation.turn_runner import TurnRunner
 from antiphon.errors import GraphError
 from antiphon.graph.conversations import ConversationOptions
