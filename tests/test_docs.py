@@ -14,7 +14,8 @@ from antiphon.wire import FORMATS
 from sessions.session_lines import claude_session
 from support.repository import ROOT, TEST_PATHS
 
-PAGES = [ROOT / "README.md", ROOT / "README.zh-CN.md", *sorted((ROOT / "docs").rglob("*.md"))]
+SKILL = ROOT / "packages" / "antiphon" / "src" / "antiphon" / "SKILL.md"
+PAGES = [ROOT / "README.md", ROOT / "README.zh-CN.md", *sorted((ROOT / "docs").rglob("*.md")), SKILL]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 # Commands a page shows that set up or run the whole project; the tests are in the middle of that already.

@@ -55,6 +55,11 @@ def test_the_site_builds_and_shows_docstrings(tmp_path: Path) -> None:
     assert "resume" in page, "the arguments of the constructor"
     requested = re.findall(r'<(?:script|link|img)[^>]+(?:src|href)="(https?://[^"]+)"', page)
     assert requested == [], "a page of the site asks another host"
+    llms = (site / "llms.txt").read_text()
+    linked = re.findall(r"^- \[[^\]]+\]\(([^)]+)\): \S.*\w[.)`]", llms, re.MULTILINE)
+    assert len(linked) > 30
+    assert [name for name in linked if not (site / name).exists()] == []
+    assert "ap.repair_messages(" in llms
 
 
 @pytest.mark.slow

@@ -1,4 +1,5 @@
-"""A hook of mkdocs: programs that the guides link to (`examples/`, `deploy/`, `tests/`) and our theme become part of the site."""
+"""A hook of mkdocs: programs that the guides link to (`examples/`, `deploy/`, `tests/`) and our theme are part of the site, and
+so does `llms.txt`: every guide with its first sentence, and how to use Antiphon, for programs that read documentation."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parent.parent
 THEME = ROOT / "packages" / "antiphon" / "src" / "antiphon" / "page"
+SKILL = ROOT / "packages" / "antiphon" / "src" / "antiphon" / "SKILL.md"
 _LINK = re.compile(r"\]\(\.\./((?:examples|deploy|tests)[^)]*)\)")
 
 
@@ -30,3 +32,37 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
     """Point the links at these copies; a link to a folder becomes its name."""
     markdown = _LINK.sub(lambda found: found[0] if (ROOT / found[1]).is_dir() else f"]({found[1]})", markdown)
     return re.sub(r"\[([^\]]*)\]\(\.\./deploy\)", r"\1", markdown)
+
+
+def on_post_build(config: Any) -> None:
+    """Write llms.txt beside the pages."""
+    (Path(config["site_dir"]) / "llms.txt").write_text(
+        llms_text(Path(config["docs_dir"]), config["nav"]), encoding="utf-8"
+    )
+
+
+def llms_text(docs: Path, nav: list[Any]) -> str:
+    """The guides of the menu as a list of links, each with the first sentence of its page; then the skill."""
+    lines = ["# Antiphon", "", "> One history, every model; every call answered.", ""]
+    for section in nav:
+        (title, content), *_ = section.items()
+        pages = content if isinstance(content, list) else [section]
+        if title not in ("Home", "中文"):
+            lines += [f"## {title}", "", *(line for page in pages for line in _page_line(docs, page)), ""]
+    skill = SKILL.read_text(encoding="utf-8").split("---\n", 2)[2].strip()
+    return (
+        "\n".join(
+            [*lines, skill.replace("# Antiphon for coding agents", "## How to use it", 1).replace("\n## ", "\n### ")]
+        )
+        + "\n"
+    )
+
+
+def _page_line(docs: Path, page: dict[str, Any]) -> list[str]:
+    (title, name), *_ = page.items()
+    if not isinstance(name, str):
+        return [line for one in name for line in _page_line(docs, one)]
+    text = re.sub(r"^```.*?^```$", "", (docs / name).read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    first = next((block for block in text.split("\n\n")[1:] if re.match(r"[\w`*]", block)), "").replace("\n", " ")
+    sentence = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", first).split(". ")[0].rstrip(".:")
+    return [f"- [{title}]({name.removesuffix('.md')}.html): {sentence}."]
