@@ -42,6 +42,17 @@ def converse(path: Path, *, tags: tuple[str, ...] = ()) -> None:
         ap.ToolLoop(chat).run_sync("Go.")
 
 
+def test_the_tools_on_offer_are_listed(tmp_path: Path, chromium: Chromium) -> None:
+    with (
+        served(tmp_path / "chats.db", with_builtin=True) as browser,
+        window(chromium, browser.port) as shown,
+    ):
+        shown.page.goto(f"{shown.root}#/mcp")
+        offered = shown.page.get_by_role("region", name="Tools on offer").get_by_role("listitem")
+        expect(offered).to_have_count(len(browser.api("GET", "/state")["tools"]))
+        expect(offered.filter(has_text="search_web")).to_contain_text("only reads")
+
+
 @ON_PHONE
 def test_each_tool_has_its_numbers(tmp_path: Path, chromium: Chromium, screen: dict[str, Any], axe: str) -> None:
     converse(tmp_path / "chats.db")

@@ -85,6 +85,7 @@ PAGE_TAGS = TAGS | {
     "main",
     "h1",
     "article",
+    "footer",
     "div",
     "details",
     "summary",

@@ -46,6 +46,8 @@ class Tags(HTMLParser):
 
 def test_a_shared_page_is_self_contained_and_nothing_in_it_runs() -> None:
     page = export("html", INFO, conversation().snapshot()).decode()
+    assert "--answer: light-dark(#0c6847" in page, "the tokens of theme.css"
+    assert page.rstrip().endswith("made with Antiphon</footer>\n</main>\n</body>\n</html>")
     tags = Tags()
     tags.feed(page)
     names = {name for name, _ in tags.seen}

@@ -12,7 +12,7 @@ import { askForKey, cancelling, confirming, editSettings, labelled, show, showSh
 import { brandMark, button, byId, element, fill } from "antiphon/dom.js";
 import { draftOf } from "./chat/drafts.js";
 import { HistoryView } from "./history/history_view.js";
-import { textOf } from "./chat/messages.js";
+import { modelTitle, textOf } from "./chat/messages.js";
 import { ModelMenu } from "./chat/model_menu.js";
 import { askForProviderKey, sourceCard } from "./chat/model_sources.js";
 import { announce, notice, setBanner, SHOWN, showError, showFault } from "./ui/notifications.js";
@@ -50,7 +50,7 @@ function choiceLine(choice) {
   const [reason, hint] = kind
     ? [say(`choice_${kind}`, choice.values), say(`choice_${kind}_hint`, choice.values)]
     : [choice.what, choice.how];
-  return say("choiceLine", { model: choice.model, reason, hint });
+  return say("choiceLine", { model: modelTitle(choice.model), reason, hint });
 }
 
 class Page {

@@ -27,6 +27,7 @@ from antiphon.history import (
     ModelOutputEntry,
     ToolCallResultsEntry,
 )
+from antiphon.page.bundle import SHARED
 from antiphon.parts import Image, Refusal, Text, Thinking, ToolCallRequest, text_of
 from antiphon.text import one_line
 from antiphon.wire.rules import name_set
@@ -43,27 +44,69 @@ _SCHEMES = frozenset(("http", "https", "mailto"))
 
 TEXTS: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {
-        "en": {"you": "You", "answer": "Answer", "thought": "Thought", "call": "Tool call", "result": "Result"},
-        "zh": {"you": "你", "answer": "回答", "thought": "思考过程", "call": "工具调用", "result": "结果"},
+        "en": {
+            "you": "You",
+            "answer": "Answer",
+            "thought": "Thought",
+            "call": "Tool call",
+            "result": "Result",
+            "end": "End of the saved page · made with Antiphon",
+        },
+        "zh": {
+            "you": "你",
+            "answer": "回答",
+            "thought": "思考过程",
+            "call": "工具调用",
+            "result": "结果",
+            "end": "保存的页面到此结束 · 由 Antiphon 制作",
+        },
     }
 )
 
-STYLE = """
-:root { color-scheme: light dark; }
-body { margin: 0 auto; max-width: 46rem; padding: 2rem 1.25rem 4rem; font: 16px/1.6 system-ui, sans-serif;
-  background: light-dark(#faf8f4, #1d1b18); color: light-dark(#2a251f, #ece6dc); overflow-wrap: anywhere; }
-h1 { font: 500 1.7rem/1.25 ui-serif, Georgia, serif; }
-article { margin-top: 1.6rem; }
-article > h2 { margin: 0 0 0.3rem; font-size: 0.82rem; font-weight: 600; color: light-dark(#6f665a, #a49b8f); }
-.input > div { padding: 0.65rem 1rem; border-radius: 14px; background: light-dark(#f7ebe5, #33241d); white-space: pre-wrap; }
-details { margin: 0.6rem 0; font-size: 0.9rem; }
-summary { cursor: pointer; color: light-dark(#6f665a, #a49b8f); }
-pre { padding: 0.8rem 1rem; overflow-x: auto; border-radius: 10px; background: light-dark(#f1ede5, #26231f); }
-code { font-family: ui-monospace, Menlo, Consolas, monospace; font-size: 0.875em; }
-table { border-collapse: collapse; }
-th, td { padding: 0.3rem 0.7rem; border: 1px solid light-dark(#e4dfd5, #38332d); text-align: start; }
-img { max-width: 100%; border-radius: 10px; }
-blockquote { margin: 0; padding-left: 1rem; border-left: 3px solid light-dark(#cfc8bb, #524b42); }
+_TOKENS = re.search(r"^:root \{.*?^\}", (SHARED / "theme.css").read_text("utf-8"), re.MULTILINE | re.DOTALL)
+assert _TOKENS is not None, "theme.css has the tokens of every page"
+STYLE = f"""
+{_TOKENS[0]}
+"""
+STYLE += """
+* { box-sizing: border-box; }
+body { margin: 0; padding: 2rem 1.25rem 4rem; font: var(--body)/1.6 var(--sans); background: var(--paper); color: var(--ink);
+  overflow-wrap: anywhere; }
+main { position: relative; max-width: 55rem; margin: 0 auto; }
+main::before { content: ""; position: absolute; left: 10.87rem; top: 5.4rem; bottom: 1.6rem; border-left: 1px solid var(--line); }
+h1 { margin: 1rem 0 1.6rem 12.25rem; font-size: var(--title); line-height: 1.25; letter-spacing: -0.01em; }
+article { display: grid; grid-template-columns: 9.5rem 2.75rem minmax(0, 1fr); margin-top: 1.1rem; }
+article::before { content: ""; grid-column: 2; grid-row: 1; justify-self: center; width: 10px; height: 10px; margin-top: 9px;
+  position: relative; border: 2px solid var(--ink); border-radius: var(--r1); background: var(--ink); }
+.input::before { background: var(--paper); }
+article > h2 { grid-column: 1; grid-row: 1; margin: 2px 0 0; text-align: right; font-size: var(--small); font-weight: 600; }
+article > * { grid-column: 3; min-width: 0; }
+article > :first-child + * { margin-top: 0; }
+.input > div { font-weight: 600; white-space: pre-wrap; }
+main > details, main > blockquote, footer { margin: 0.5rem 0 0.5rem 12.25rem; }
+details { margin: 0.4rem 0; font-size: var(--plain); }
+summary, footer { color: var(--quiet); font-size: var(--small); }
+summary { cursor: pointer; }
+footer { position: relative; margin-top: 2.2rem; }
+footer::before { content: ""; position: absolute; left: -1.85rem; top: 0.5rem; width: 15px; height: 5px;
+  border-block: 2px solid var(--edge); }
+pre { padding: 0.7rem 0.9rem; overflow-x: auto; border-radius: var(--r2); background: var(--sunk); }
+code, pre { font-family: var(--mono); font-size: 0.92em; }
+table { border-collapse: collapse; font-size: var(--plain); }
+th, td { padding: 0.35rem 1rem 0.35rem 0; border-bottom: 1px solid var(--rule); text-align: start; overflow-wrap: normal;
+  vertical-align: top; }
+img { max-width: 100%; border-radius: var(--r2); }
+blockquote { margin: 0; padding-left: 1rem; border-left: 2px solid var(--line); color: var(--quiet); }
+a { color: inherit; text-underline-offset: 0.2em; }
+@media (max-width: 45rem) {
+  main::before { left: 5px; }
+  h1, main > details, main > blockquote, footer { margin-left: 1.5rem; }
+  article { grid-template-columns: 0 1.5rem minmax(0, 1fr); }
+  article::before { justify-self: start; }
+  article > h2 { grid-column: 3; text-align: left; }
+  article > :not(h2) { grid-row: auto; }
+  footer::before { left: -1.6rem; }
+}
 """
 _STYLE_DIGEST = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
 POLICY = f"default-src 'none'; style-src 'sha256-{_STYLE_DIGEST}'; img-src data:; base-uri 'none'; form-action 'none'"
@@ -142,7 +185,7 @@ def _html(info: ConversationInfo, snapshot: AgentHistorySnapshot, texts: Mapping
         f"<title>{title}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<main>\n<h1>{title}</h1>\n"
     )
     body = "".join(_article(entry, texts) for entry in snapshot.effective)
-    return f"{head}{body}</main>\n</body>\n</html>\n".encode()
+    return f"{head}{body}<footer>{escape(texts['end'])}</footer>\n</main>\n</body>\n</html>\n".encode()
 
 
 def _article(entry: HistoryEntry, texts: Mapping[str, str]) -> str:

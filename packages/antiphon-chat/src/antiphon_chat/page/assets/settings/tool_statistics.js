@@ -1,5 +1,6 @@
 // @ts-check
-/* The card of what the tools did: calls, failures, cache hits and time of each, in all conversations, for a period. */
+/* The tools on offer, and the card of what they did: calls, failures, cache hits and time of each, in all conversations, for a
+ * period. */
 
 import { element, fill } from "antiphon/dom.js";
 import { formatDuration, formatNumber, formatTime, say } from "antiphon/texts.js";
@@ -29,8 +30,13 @@ export class ToolStatisticsCard {
       PERIODS.map((days) => element("option", { value: String(days) }, say(`toolDays_${days}`))),
     );
     period.value = String(this._days);
+    const { tools } = await this._api.get("state").catch((error) => {
+      showError(error);
+      return { tools: [] };
+    });
     fill(
       this._node,
+      tools.length > 0 && offered(tools),
       element(
         "section",
         { class: "server tool-statistics", "aria-label": say("toolStatistics") },
@@ -83,5 +89,31 @@ function table(tools) {
     "div",
     { class: "table", tabindex: "0", role: "group", "aria-label": say("toolStatistics") },
     element("table", {}, element("thead", {}, head), element("tbody", {}, rows)),
+  );
+}
+
+/** The tools that a model can call here, with what a call needs. */
+function offered(tools) {
+  return element(
+    "section",
+    { class: "server", "aria-label": say("toolsOffered") },
+    element("header", {}, element("h2", {}, say("toolsOffered"))),
+    element(
+      "ul",
+      { class: "server-tools" },
+      tools.map((tool) =>
+        element(
+          "li",
+          {},
+          element(
+            "span",
+            { class: "words" },
+            element("code", {}, tool.name),
+            element("small", {}, String(tool.description).split("\n")[0]),
+          ),
+          element("span", { class: "tag" }, say(tool.needs_approval ? "toolAsks" : tool.effect === "read" ? "toolReads" : "toolRuns")),
+        ),
+      ),
+    ),
   );
 }
