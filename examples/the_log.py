@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 
 import antiphon as ap
-from antiphon.context import TokenLedger
+from antiphon.context import ContextGauge, TokenLedger
 
 
 def heading(text: str) -> None:
@@ -64,7 +64,7 @@ def main() -> None:
         screen = f"   [LiveScreen: {shown.live_screen}]" if shown.live_screen else ""
         print(f"   {shown.role.value:13} {words or '(the tool’s result)'}{screen}")
     print(
-        f"   about {ledger.context_tokens(history.snapshot())} tokens; the log was not touched: version {history.version}"
+        f"   about {ContextGauge(ledger).tokens(history.snapshot())} tokens; the log was not touched: version {history.version}"
     )
 
     heading("4. A fork goes its own way from any point; the search finds text in any language.")

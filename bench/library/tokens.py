@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
+from antiphon.context import ContextGauge
 from antiphon.context.tokens import CharacterEstimate, LocalTokenizer, TokenLedger
 from antiphon.history import AgentHistory, HistoryEntry, ModelInputEntry, ModelOutputEntry, ToolCallResultsEntry
 from antiphon.parts import Part, Text, ToolCallRequest, ToolCallResult
@@ -54,10 +55,10 @@ def as_message(entry: HistoryEntry) -> ModelInputEntry | ModelOutputEntry | Tool
 
 def counting(history: AgentHistory, *, again: bool = False) -> Callable[[], int]:
     """The work: all entries of a history, by a new ledger or by one that knows them."""
-    known = TokenLedger(LocalTokenizer())
+    known = ContextGauge(TokenLedger(LocalTokenizer()))
     if again:
-        known.context_tokens(history.snapshot())
-    return lambda: (known if again else TokenLedger(LocalTokenizer())).context_tokens(history.snapshot())
+        known.tokens(history.snapshot())
+    return lambda: (known if again else ContextGauge(TokenLedger(LocalTokenizer()))).tokens(history.snapshot())
 
 
 def figures() -> Iterator[Figure | str]:

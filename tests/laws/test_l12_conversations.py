@@ -31,9 +31,7 @@ from hypothesis.stateful import (
 from msgspec import Struct, structs
 
 from antiphon.conversation import Conversation, RunLimits, ToolLoop
-from antiphon.conversation.compaction import compaction_end
-from antiphon.errors import ConversationError
-from antiphon.history import AgentHistory
+from antiphon.history import AgentHistory, ShortenedResultsEntry
 from antiphon.parts import Text, Thinking, ToolCallRequest
 from antiphon.wire import FORMATS
 from laws.conversation_simulation.crashing_store import Home
@@ -225,7 +223,7 @@ class Conversations(RuleBasedStateMachine):
 
     @rule(
         change=st.sampled_from(
-            ["system", "notebook", "message", "order", "rollback", "clear", "fork", "compact", "model"]
+            ["system", "notebook", "message", "order", "rollback", "clear", "fork", "compact", "shorten", "model"]
         ),
         text=st.sampled_from(["Be brief.", "Be kind.", ""]),
         back=st.integers(0, 12),
@@ -248,8 +246,9 @@ class Conversations(RuleBasedStateMachine):
             self.world.fork(fork.id, self.log, at)
             self.settle_in(fork)
         elif change == "compact":
-            with suppress(ConversationError):
-                self.history.compact("so far", compaction_end(self.history.snapshot()) if back % 2 else at)
+            self.history.compact("so far" if back % 3 else "", at, since=at // 2 if back % 2 else 0)
+        elif change == "shorten":
+            self.history.append(ShortenedResultsEntry(at // 2, at, 10 * (back % 2)))
         else:
             self.model = FORMATS[back % len(FORMATS)]
 

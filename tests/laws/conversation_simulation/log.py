@@ -19,6 +19,7 @@ from antiphon.history import (
     RollbackEntry,
     SetMemoryNotebookEntry,
     SetSystemInstructionEntry,
+    ShortenedResultsEntry,
     ToolCallFinishedEntry,
     ToolCallResultsEntry,
     ToolCallStartedEntry,
@@ -97,7 +98,7 @@ class ObservedLog:
         else:
             self._views.append([*view, entry])
             settings = _after(settings, entry)
-        if settings != self._settings[-1] or isinstance(entry, RollbackEntry | CompactionEntry):
+        if settings != self._settings[-1] or isinstance(entry, RollbackEntry | CompactionEntry | ShortenedResultsEntry):
             self.beginnings += 1
         self._settings.append(settings)
 

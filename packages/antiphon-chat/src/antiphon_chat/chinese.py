@@ -82,8 +82,11 @@ CHINESE: Mapping[str, str] = MappingProxyType(
         " · {count} results": " · {count} 条结果",
         " [{count} lines, Ctrl-O]": " [{count} 行，Ctrl-O 展开]",
         "the first agent": "第一个智能体",
-        "{tokens:,} tokens, over the limit of {limit:,}; earlier turns are summarised (/history)": (
-            "{tokens:,} token，超过上限 {limit:,}；之前的轮次会被压缩为摘要（/history）"
+        "{tokens:,} tokens, over the limit of {limit:,}; older parts are shortened or summarised (/history)": (
+            "{tokens:,} token，超过上限 {limit:,}；较早的内容会被缩短或压缩为摘要（/history）"
+        ),
+        "stopped: the conversation is too large for the model, and nothing more can be left out": (
+            "已停止：对话超出模型上限，已没有可以省略的内容"
         ),
         "1 round · {tokens:,} tokens · {seconds:.1f} s": "1 回合 · {tokens:,} token · {seconds:.1f} s",
         "{rounds} rounds · {tokens:,} tokens · {seconds:.1f} s": "{rounds} 回合 · {tokens:,} token · {seconds:.1f} s",
@@ -219,8 +222,8 @@ CHINESE: Mapping[str, str] = MappingProxyType(
         "{percent} % from cache": "{percent} % 来自缓存",
         "Cost: {money}.": "费用：{money}。",
         "Price unknown for {count} of {calls} model calls.": "{calls} 次模型调用中有 {count} 次价格未知。",
-        "Summarized entries 1 to {to}: {before:,} tokens before, {after:,} after. Undo with /rollback {version}.": (
-            "已压缩第 1 至 {to} 条记录：之前 {before:,} token，之后 {after:,}。用 /rollback {version} 撤销。"
+        "Summarized entries {since} to {to}: {before:,} tokens before, {after:,} after. Undo with /rollback {version}.": (
+            "已压缩第 {since} 至 {to} 条记录：之前 {before:,} token，之后 {after:,}。用 /rollback {version} 撤销。"
         ),
         "Rolled back to version {version}. Undo with /rollback {previous}.": (
             "已回滚到版本 {version}，用 /rollback {previous} 撤销。"

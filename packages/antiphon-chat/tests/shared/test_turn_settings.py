@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -80,16 +81,18 @@ def test_embedded_calls_on_the_page(tmp_path: Path) -> None:
 
 
 def test_long_conversation_is_summarised_on_the_page(tmp_path: Path) -> None:
-    model = ScriptedModel("First.", "They greeted each other.", "Second.")
-    settings = TurnSettings(token_limit=100)
+    def answer(context: Sequence[ap.ContextEntry], _: object) -> str:
+        return "They greeted each other." if "has grown long" in str(context[-1].content) else "Yes."
+
+    model = FunctionModel(answer)
+    settings = TurnSettings(token_limit=600)
     with served(tmp_path / "chats.db", model, turns=lambda: settings) as browser:
         conversation = browser.create()
-        browser.ask(conversation, "Hello. " * 100)
-        events = browser.ask(conversation, "And?")
+        events = [event for _ in range(4) for event in browser.ask(conversation, "Hello. " * 100)]
         assert "CompactionNeeded" in [event.name for event in events]
         entries = browser.show(conversation)["entries"]
-        (summary,) = (entry for entry in entries if entry["kind"] == "compaction")
-        assert summary["summary"] == "They greeted each other."
+        summaries = [entry["summary"] for entry in entries if entry["kind"] == "compaction"]
+        assert "They greeted each other." in summaries
 
 
 def test_summary_can_be_turned_off() -> None:

@@ -197,6 +197,10 @@ class CallRefused(ConversationError):
     """A hook, or a limit of the run, refused a model call; the message is the reason."""
 
 
+class ContextLimitReached(CallRefused):
+    """The next request is larger than the limit, and nothing more can be left out; the message names the largest piece."""
+
+
 class InvalidOutput(ConversationError):
     """The model's answer does not have the type that was asked for. The message is what is wrong with it."""
 

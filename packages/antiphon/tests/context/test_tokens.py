@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
+import math
 import sys
 from collections import Counter
 
 import pytest
 
-from antiphon.context import CharacterEstimate, CounterChain, LocalTokenizer, ReportedUsage, TokenLedger
+from antiphon.context import CharacterEstimate, ContextGauge, CounterChain, LocalTokenizer, ReportedUsage, TokenLedger
 from antiphon.history import AgentHistory, ContextEntry, EntryMetadata, ModelInputEntry, ModelOutputEntry
 from antiphon.parts import Image, Text, TokenUsage
 
@@ -70,24 +71,47 @@ def test_an_entry_is_counted_once() -> None:
     ledger = TokenLedger(Counting())
     for number in range(20):
         history.append(ModelInputEntry.of(f"question {number}"))
-        assert ledger.context_tokens(history.snapshot()) == 5 * (number + 1)
+        assert ContextGauge(ledger).tokens(history.snapshot()) == 5 * (number + 1)
     assert len(asked) == 20
     assert set(asked.values()) == {1}
 
 
-def test_the_context_takes_what_was_last_reported_plus_what_came_since() -> None:
+def test_a_request_takes_what_was_last_reported_plus_what_came_since() -> None:
+    """What came since is counted here, times the ratio of the provider's count and ours, with a margin of a twentieth."""
     history = AgentHistory()
-    ledger = TokenLedger()
+    gauge = ContextGauge(TokenLedger())
     history.append(ModelInputEntry.of("hello world"))
-    assert ledger.context_tokens(history.snapshot()) == 2
-    history.append(ModelOutputEntry((Text("hi"),), metadata=reported(1_000, 50)))
-    assert ledger.context_tokens(history.snapshot()) == 1_050
+    assert gauge.tokens(history.snapshot()) == 2
+    history.append(ModelOutputEntry((Text("hi"),), metadata=reported(3, 50)))
+    assert gauge.tokens(history.snapshot()) == 53
     history.append(ModelInputEntry.of("hello world"))
-    assert ledger.context_tokens(history.snapshot()) == 1_052
+    assert gauge.tokens(history.snapshot()) == 53 + math.ceil(2 * 1.5 / 0.95)
     history.compact("they greeted each other", up_to=2)
-    assert ledger.context_tokens(history.snapshot()) == 2 + 4, "the summary and what came since; the report is outdated"
+    summary = 12
+    assert gauge.tokens(history.snapshot()) == math.ceil((summary + 2) * 1.5), (
+        "the report is outdated, its ratio is not"
+    )
+    assert ContextGauge(TokenLedger()).tokens(history.snapshot()) == gauge.tokens(history.snapshot()), "by any process"
     history.rollback(2)
-    assert ledger.context_tokens(history.snapshot()) == 1_050
+    assert gauge.tokens(history.snapshot()) == 53
+
+
+@pytest.mark.parametrize(("prompt", "ratio"), [(1, 1.0), (100_000, 3.0)])
+def test_the_ratio_is_between_one_and_three(prompt: int, ratio: float) -> None:
+    history = AgentHistory()
+    history.append(ModelInputEntry.of("hello world"))
+    history.append(ModelOutputEntry((Text("hi"),), metadata=reported(prompt, 1)))
+    gauge = ContextGauge(TokenLedger())
+    assert gauge.ratio(history.snapshot(), [history.entries[0], history.entries[1]], lambda: 0) == ratio  # type: ignore[list-item]
+
+
+def test_a_size_that_was_refused_is_the_limit_from_then_on() -> None:
+    gauge = ContextGauge(TokenLedger())
+    assert gauge.limit("a", None) is None
+    gauge.lower_ceiling("a", 1_000)
+    assert (gauge.limit("a", None), gauge.limit("a", 500), gauge.limit("b", None)) == (900, 500, None)
+    gauge.lower_ceiling("a", 2_000)
+    assert gauge.limit("a", 50_000) == 810
 
 
 def test_usage_adds_up_and_keeps_the_providers_figures() -> None:

@@ -49,6 +49,7 @@ def test_every_form_ever_stored_still_loads_and_is_written_back_the_same() -> No
     assert [file.name for file in files] == [
         "schema-1-approval-requests.jsonl",
         "schema-1-finished-calls.jsonl",
+        "schema-1-segments.jsonl",
         "schema-1.jsonl",
     ]
     kinds: set[str] = set()

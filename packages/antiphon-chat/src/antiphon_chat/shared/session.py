@@ -16,7 +16,6 @@ from typing import Any, Literal
 from msgspec import Struct, structs
 
 from antiphon.conversation import Agent, Conversation, RunLimits, ToolLoop
-from antiphon.conversation.compaction import compact_when_needed
 from antiphon.conversation.replay import Replay
 from antiphon.errors import DocumentFolderError, HistoryError, StoreError, UnknownConversation
 from antiphon.history import AgentHistory, ConversationInfo, HistoryStore, ModelInputEntry
@@ -81,17 +80,16 @@ def open_conversation(
     turns = turns or TurnSettings()
     if partial_answers is not None:
         partial_answers.recover(history)
-    chat = Conversation(
+    return Conversation(
         model or remembered_model(history.snapshot(), models.is_available, models.choice.model),
         provider=provider or models.router,
         tools=with_memory(tools, history) if turns.has_memory_tool else tools,
         history=history,
         token_limit=turns.token_limit,
+        compaction=None if turns.token_limit is None else "auto",
         approval=approval_policy(history, asks_before_changes=asks_before_changes),
         embedded_calls=turns.embedded_calls,
     )
-    chat.on_compaction(compact_when_needed)
-    return chat
 
 
 def needs_approval(tool: Tool, *, asks_before_changes: bool) -> bool:

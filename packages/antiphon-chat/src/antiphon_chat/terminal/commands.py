@@ -19,6 +19,7 @@ from msgspec import Struct
 
 from antiphon.cli.formats.bodies import atomic_write
 from antiphon.cli.terminal import format_time
+from antiphon.context.view import segment_text
 from antiphon.conversation.compaction import compact
 from antiphon.conversation.replay import Replay, compare
 from antiphon.errors import AntiphonError, ConversationError, StoreError
@@ -169,10 +170,11 @@ class Commands:
         session = self._chat.session
         before = session.chat.tokens
         entry = await compact(session.chat)
-        self._chat.show(self._chat.renderer.markdown(entry.summary))
+        self._chat.show(self._chat.renderer.markdown(segment_text(entry)))
         self._chat.say(
             translate(
-                "Summarized entries 1 to {to}: {before:,} tokens before, {after:,} after. Undo with /rollback {version}.",
+                "Summarized entries {since} to {to}: {before:,} tokens before, {after:,} after. Undo with /rollback {version}.",
+                since=max(1, entry.since),
                 to=entry.up_to,
                 before=before,
                 after=session.chat.tokens,

@@ -59,6 +59,7 @@ END_MESSAGES = {
     "call_budget": "stopped: call budget used up",
     "max_hand_offs": "stopped: too many hand-offs between agents",
     "refused": "stopped: a hook refused to call the model",
+    "context_limit": "stopped: the conversation is too large for the model, and nothing more can be left out",
 }
 _INPUT_ROWS = 6
 """Rows that are left to the input and what is below it."""
@@ -145,7 +146,7 @@ class TurnView:
             case CompactionNeeded():
                 self._note(
                     translate(
-                        "{tokens:,} tokens, over the limit of {limit:,}; earlier turns are summarised (/history)",
+                        "{tokens:,} tokens, over the limit of {limit:,}; older parts are shortened or summarised (/history)",
                         tokens=event.tokens,
                         limit=event.limit,
                     )

@@ -1,5 +1,7 @@
 """From the log to what a model sees: live context, window, token counts."""
 
+from antiphon.context.compaction import Compaction
+from antiphon.context.gauge import ContextGauge
 from antiphon.context.live import (
     LiveContext,
     LiveContextOptions,
@@ -19,6 +21,8 @@ from antiphon.context.tokens import (
 
 __all__ = [
     "CharacterEstimate",
+    "Compaction",
+    "ContextGauge",
     "CounterChain",
     "LiveContext",
     "LiveContextOptions",

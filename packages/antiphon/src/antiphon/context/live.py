@@ -1,11 +1,11 @@
 """The live context: what a model sees of a history at this moment.
 
-`render_live_context` is a pure function of a snapshot. The order is: system instruction with the memory notebook; the summary,
-if the history was compacted; the effective entries that fit the window; the LiveScreen on the last observation.
+`render_live_context` is a pure function of a snapshot. The order is: system instruction with the memory notebook; the effective
+entries, or what is shown in their place (`ContextView`), as far as they fit the window; the LiveScreen on the last observation.
 
 Law L9 (prefixes hold): entries are passed on unchanged and the LiveScreen, the only volatile part, comes last. So a longer
 history renders with the same beginning until the system instruction, the notebook or the window changes, or the history is
-compacted or rolled back.
+rolled back; a compaction changes nothing before the first entry that it names.
 """
 
 from __future__ import annotations
@@ -16,27 +16,22 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from antiphon.context.tokens import TokenLedger
-from antiphon.context.window import MessageGroup, fit_window, group_messages
+from antiphon.context.view import ContextView, SegmentText
+from antiphon.context.window import fit_window, group_messages
 from antiphon.errors import ContextError
 from antiphon.history import (
     AgentHistorySnapshot,
     ContextEntry,
     ContextEntryRole,
     DecoratedContextEntry,
-    HistoryEntry,
     LiveContextInjectedEntry,
     ModelInputEntry,
-    ModelOutputEntry,
-    OpaqueEntry,
     ToolCallResultsEntry,
 )
 from antiphon.history.snapshot import ActiveSettings
 from antiphon.parts import Part, Text, ToolCallRequest
 
 NOTEBOOK_TITLE = "[Memory Notebook]"
-SUMMARY_TITLE = "[Summary of the conversation so far]"
-
-_CONTEXT = frozenset({ModelInputEntry, ModelOutputEntry, ToolCallResultsEntry})
 
 
 class LiveContextOptions(Struct, frozen=True, kw_only=True):
@@ -124,44 +119,48 @@ class LiveContext(list[ContextEntry]):
 class LiveContextRenderer:
     """Renders a growing history incrementally; the result equals `render_live_context`.
 
-    Without limits, compaction or rollback, a rendering costs the entries appended since the last one plus a list copy.
+    Without a window, a rendering costs the entries appended since the last one plus a list copy; a compaction costs one pass over
+    the entries.
     """
 
     def __init__(self, ledger: TokenLedger | None = None) -> None:
         self.memo: dict[Hashable, Any] = {}
         self._ledger = ledger or TokenLedger()
         self._seen: AgentHistorySnapshot | None = None
-        self._visible: list[ContextEntry] = []
-        self._opaque: list[int] = []
+        self._view = ContextView()
         self._settings: ActiveSettings | None = None
         self._options: LiveContextOptions | None = None
-        self._has_limits = False
+        self._has_window = False
         self._system_entries: list[ContextEntry] = []
         self._screen: str | None = None
+
+    def view(self, snapshot: AgentHistorySnapshot) -> ContextView:
+        """What a model sees of the entries of `snapshot`, without a window."""
+        new = snapshot.effective_since(self._seen) if self._seen is not None else None
+        if new is None:
+            self._view, new = ContextView(), snapshot.effective.since(0)
+        if new:
+            self._view.add(new)
+        self._seen = snapshot
+        return self._view
 
     def render(self, snapshot: AgentHistorySnapshot, options: LiveContextOptions | None = None) -> LiveContext:
         """Render `snapshot`."""
         options = options or _NO_LIMITS
         if snapshot.in_force is not self._settings or options is not self._options:
             self._prepare(snapshot, options)
-        if self._has_limits:
-            rendered = render_live_context(snapshot, options, ledger=self._ledger)
-            rendered.memo = self.memo
-            return rendered
-        new = snapshot.effective_since(self._seen) if self._seen is not None else None
-        if new is None:
-            self._visible, self._opaque, new = [], [], snapshot.effective.since(0)
-        for entry in new:
-            kind = type(entry)
-            if kind in _CONTEXT:
-                if kind is not ModelOutputEntry or entry.content:  # type: ignore[attr-defined]
-                    self._visible.append(entry)  # type: ignore[arg-type]
-            elif kind is OpaqueEntry:
-                self._opaque.append(entry.sequence_number)
-        self._seen = snapshot
-        left_out = (OmittedEntries(tuple(self._opaque), "written by a newer version"),) if self._opaque else ()
+        view = self.view(snapshot)
+        shown, left_out = view.shown, list[OmittedEntries]()
+        if view.compacted:
+            left_out.append(OmittedEntries(view.compacted, "compaction"))
+        if self._has_window:
+            shown, trimmed = _fit(self._system_entries, shown, options, self._ledger)
+            if trimmed:
+                left_out.append(OmittedEntries(trimmed, "window"))
+        if view.opaque:
+            left_out.append(OmittedEntries(tuple(view.opaque), "written by a newer version"))
         rendered = LiveContext(self._system_entries, left_out, self.memo, self._screen)
-        rendered += self._visible if self._screen is None else _attach_screen(self._visible, self._screen)
+        rendered += shown if self._screen is None else _attach_screen(shown, self._screen)
         return rendered
 
     def _prepare(self, snapshot: AgentHistorySnapshot, options: LiveContextOptions) -> None:
@@ -170,9 +169,7 @@ class LiveContextRenderer:
         if prefix != self._system_entries:  # same text, same object: converters compare by identity
             self._system_entries = prefix
         self._screen = _screen(snapshot, options)
-        self._has_limits = (
-            snapshot.compaction is not None or options.max_tokens is not None or options.max_entries is not None
-        )
+        self._has_window = options.max_tokens is not None or options.max_entries is not None
         self._settings, self._options = snapshot.in_force, options
 
 
@@ -180,27 +177,7 @@ def render_live_context(
     snapshot: AgentHistorySnapshot, options: LiveContextOptions | None = None, *, ledger: TokenLedger | None = None
 ) -> LiveContext:
     """Render what a model sees of `snapshot`. `ledger` keeps token counts between renderings."""
-    options = options or LiveContextOptions()
-    left_out: list[OmittedEntries] = []
-    prefix = _system(snapshot, options)
-    entries: list[Any] = [entry for entry in snapshot.effective if type(entry) in _CONTEXT and not _is_empty(entry)]
-    groups = group_messages(entries)
-    if snapshot.compaction is not None:
-        prefix.append(_section(ContextEntryRole.MODEL_INPUT, SUMMARY_TITLE, snapshot.compaction.summary))
-        groups, summarised = _after(snapshot.compaction.up_to, entries, groups)
-        left_out += _omitted(summarised, entries, "compaction")
-    kept = _fit(prefix, entries, groups, options, ledger or TokenLedger())
-    left_out += _omitted([group for group in groups if group not in kept], entries, "window")
-    if opaque := tuple(entry.sequence_number for entry in snapshot.effective if isinstance(entry, OpaqueEntry)):
-        left_out.append(OmittedEntries(opaque, "written by a newer version"))
-    visible = [entry for group in groups if group in kept for entry in entries[group.start : group.stop]]
-    screen = _screen(snapshot, options)
-    return LiveContext([*prefix, *_attach_screen(visible, screen)], left_out, screen=screen)
-
-
-def _is_empty(entry: HistoryEntry) -> bool:
-    """Whether an entry is an answer without content: it stays in the log and is not a message."""
-    return type(entry) is ModelOutputEntry and not entry.content
+    return LiveContextRenderer(ledger).render(snapshot, options)
 
 
 def _system(snapshot: AgentHistorySnapshot, options: LiveContextOptions) -> list[ContextEntry]:
@@ -217,39 +194,24 @@ def _screen(snapshot: AgentHistorySnapshot, options: LiveContextOptions) -> str 
     return options.live_screen or None
 
 
-def _section(role: ContextEntryRole, title: str, text: str) -> RenderedContextEntry:
-    return RenderedContextEntry(role, (Text(f"{title}\n{text}"),))
-
-
-def _after(
-    up_to: int, entries: Sequence[HistoryEntry], groups: list[MessageGroup]
-) -> tuple[list[MessageGroup], list[MessageGroup]]:
-    """Split into groups after `up_to` and summarised groups. A group that straddles `up_to` is shown whole."""
-    first = next((i for i, group in enumerate(groups) if entries[group.stop - 1].sequence_number > up_to), len(groups))
-    return groups[first:], groups[:first]
-
-
 def _fit(
-    prefix: Sequence[ContextEntry],
-    entries: Sequence[ContextEntry],
-    groups: Sequence[MessageGroup],
-    options: LiveContextOptions,
-    ledger: TokenLedger,
-) -> set[MessageGroup]:
+    prefix: Sequence[ContextEntry], shown: list[ContextEntry], options: LiveContextOptions, ledger: TokenLedger
+) -> tuple[list[ContextEntry], tuple[int, ...]]:
+    """The entries that fit the window, and the numbers of those that do not. The text of a segment is always kept."""
+    fixed = [entry for entry in shown if type(entry) is SegmentText]
+    entries: list[Any] = [entry for entry in shown if type(entry) is not SegmentText]
+    groups = group_messages(entries)
     kept = set(groups)
     if options.max_tokens is not None:
-        limit = max(0, options.max_tokens - sum(map(ledger.tokens_of, prefix)))
+        limit = max(0, options.max_tokens - sum(map(ledger.tokens_of, (*prefix, *fixed))))
         kept &= fit_window(entries, groups, ledger.tokens_of, limit=limit, shrink_to=options.shrink_to)
     if options.max_entries is not None:
         kept &= fit_window(entries, groups, lambda _: 1, limit=options.max_entries, shrink_to=options.shrink_to)
-    return kept
-
-
-def _omitted(
-    groups: Sequence[MessageGroup], entries: Sequence[HistoryEntry], why: Literal["window", "compaction"]
-) -> list[OmittedEntries]:
-    numbers = tuple(entry.sequence_number for group in groups for entry in entries[group.start : group.stop])
-    return [OmittedEntries(numbers, why)] if numbers else []
+    dropped = [entry for group in groups if group not in kept for entry in entries[group.start : group.stop]]
+    if not dropped:
+        return shown, ()
+    gone = set(map(id, dropped))
+    return [entry for entry in shown if id(entry) not in gone], tuple([entry.sequence_number for entry in dropped])
 
 
 def _attach_screen(visible: Sequence[ContextEntry], screen: str | None) -> list[ContextEntry]:

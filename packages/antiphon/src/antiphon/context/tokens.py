@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Any, Protocol
 
@@ -24,7 +24,6 @@ from antiphon.history import (
     HistoryEntry,
     ModelInputEntry,
     ModelOutputEntry,
-    ToolCallResultsEntry,
 )
 from antiphon.parts import Audio, Document, Image, Native, Part, Text, TokenUsage, ToolCallRequest, ToolCallResult
 
@@ -125,18 +124,20 @@ class TokenLedger:
 
     def __init__(self, counter: TokenCounter | None = None) -> None:
         self._counter = CounterChain([counter]) if counter is not None else CounterChain()
-        self._counts: dict[int, int] = {}
+        self._counts: dict[int, tuple[HistoryEntry, int]] = {}
+        self._tools: Sequence[object] = ()
+        self._tools_tokens = 0
         self._fixed_counts: dict[tuple[Part, ...], int] = {}
 
     def tokens_of(self, entry: ContextEntry) -> int:
-        """The tokens of an entry. Log entries are counted once; a LiveScreen does not change the count."""
+        """The tokens of an entry. One that does not change is counted once; a LiveScreen does not change the count."""
         logged = entry.entry if isinstance(entry, DecoratedContextEntry) else entry
         if not isinstance(logged, HistoryEntry) or not logged.sequence_number:
             return self._count_text(logged)
         known = self._counts.get(logged.sequence_number)
-        if known is None:
-            known = self._counts[logged.sequence_number] = self._counter.count(logged)
-        return known
+        if known is None or known[0] is not logged:  # results may be shown without their long text
+            known = self._counts[logged.sequence_number] = (logged, self._counter.count(logged))
+        return known[1]
 
     def _count_text(self, entry: ContextEntry) -> int:
         """The tokens of what is not in the log; the same content is counted once."""
@@ -147,39 +148,23 @@ class TokenLedger:
             known = self._fixed_counts[entry.content] = self._counter.count(entry)
         return known
 
-    def context_tokens(self, snapshot: AgentHistorySnapshot, fixed: Callable[[], int] = lambda: 0) -> int:
-        """Tokens of the effective history: the last reported usage plus later entries, or the sum of all counts.
-
-        `fixed` gives the tokens that a request has besides the messages; reported usage has them in it.
-        """
-        start = snapshot.compaction.sequence_number if snapshot.compaction else 0
-        up_to = snapshot.compaction.up_to if snapshot.compaction else 0
-        tokens = 0
-        for entry in reversed(snapshot.effective):
-            if entry.sequence_number <= up_to:
+    def fixed_tokens(self, context: Sequence[ContextEntry], screen: str | None, tools: Sequence[object]) -> int:
+        """Tokens that a request has besides the messages: instruction and notebook, with which it begins, screen and tools."""
+        if tools is not self._tools:
+            self._tools, self._tools_tokens = (
+                tools,
+                sum(self._count_text(ModelInputEntry.of(str(tool))) for tool in tools),
+            )
+        tokens = self._tools_tokens
+        for entry in context:
+            if entry.role is not ContextEntryRole.SYSTEM:
                 break
-            if isinstance(entry, ModelInputEntry | ModelOutputEntry | ToolCallResultsEntry):
-                if entry.sequence_number > start and (usage := _usage(entry)) and usage.prompt_tokens:
-                    return tokens + usage.total
-                tokens += self.tokens_of(entry)
-        if snapshot.compaction is not None:
-            tokens += self._counter.count(ModelInputEntry.of(snapshot.compaction.summary))
-        return tokens + fixed()
-
-    def fixed_tokens(self, context: Sequence[ContextEntry], tools: Sequence[object]) -> int:
-        """Tokens that a request has besides the messages: instruction, notebook, live screen and tools."""
-        texts = [str(tool) for tool in tools]
-        texts += [entry.live_screen for entry in context if entry.live_screen]
-        system = [entry for entry in context if entry.role is ContextEntryRole.SYSTEM]
-        return sum(self.tokens_of(entry) for entry in (*system, *map(ModelInputEntry.of, texts)))
+            tokens += self.tokens_of(entry)
+        return tokens + (self._count_text(ModelInputEntry.of(screen)) if screen else 0)
 
     def usage(self, snapshot: AgentHistorySnapshot) -> TokenUsage:
         """Reported usage of all calls in the history, including rolled-back ones."""
         return total_usage(snapshot.entries)
-
-
-def _usage(entry: HistoryEntry) -> TokenUsage | None:
-    return entry.metadata.usage if entry.metadata else None
 
 
 def _collect_text(parts: Sequence[Part], texts: list[str]) -> int:

@@ -19,8 +19,10 @@ from msgspec import structs
 
 from antiphon.closing import SyncClosable, run_sync
 from antiphon.context import LiveContext, LiveContextOptions, LiveContextRenderer, TokenCounter, TokenLedger
+from antiphon.context.compaction import Compaction
 from antiphon.context.live import RenderedContextEntry
-from antiphon.conversation.events import CompactionCallback, CompactionCallbacks, CompactionNeeded
+from antiphon.conversation.compaction.recall import offer_recall
+from antiphon.conversation.compaction.token_check import TokenCheck
 from antiphon.conversation.message import ThreadView
 from antiphon.conversation.model_call import EmbeddedCallPolicy, ModelCall, ReportNotes, SideAnswer
 from antiphon.conversation.model_settings import SettingsLike, check_model, read_settings
@@ -41,7 +43,7 @@ from antiphon.history import (
 )
 from antiphon.history.location import open_history
 from antiphon.ids import new_id
-from antiphon.parts import Text, TokenUsage, ToolCallRequest, ToolCallResult
+from antiphon.parts import Text, ToolCallRequest, ToolCallResult
 from antiphon.prices import PriceTable
 from antiphon.providers.call import CallReport, ProviderCallOptions
 from antiphon.providers.client import ProviderClient
@@ -51,7 +53,6 @@ from antiphon.tools.executor import ToolExecutor
 from antiphon.tools.hooks import Hook
 from antiphon.tools.registry import ToolLike, ToolRegistry, ToolSource
 from antiphon.tools.tool import ApprovalPolicy, tool_policy
-from antiphon.wire.capabilities import capabilities_for
 from antiphon.wire.delta import ModelOutputDelta
 from antiphon.wire.request import ModelRequest, ToolDefinition
 
@@ -65,14 +66,15 @@ LiveScreenSource: TypeAlias = str | Callable[[], str | None] | None
 _SETTINGS = ModelRequest()
 
 
-class Conversation(SyncClosable, ThreadView, Generic[State]):
+class Conversation(SyncClosable, ThreadView, TokenCheck, Generic[State]):
     """One thread with a model.
 
     `model` is a name (`anthropic/claude-…`, a route or role of the `provider`) or a `ProviderClient`; by default the first
     provider whose API key is set, else the offline provider. `store` is a file, an address
     (`postgresql://…`) or a `HistoryStore`, and `resume` the conversation in it to continue (an id, or `last`); without a store
     the history lives in memory. `settings` are the defaults of every request (`ModelSettings(temperature=0)`); `token_limit` is
-    where compaction is requested (`"auto"`: 80 % of the model's context window); `live_screen` is shown last and not
+    where compaction is requested (`"auto"`: 80 % of the model's context window), and `compaction` (`"auto"`, or a `Compaction`)
+    does it, so that no request is larger; `live_screen` is shown last and not
     kept. `approval` decides which calls wait for a person: by default those whose tool requires it. `embedded_calls` is about
     calls that models write into their text (`antiphon.tools.embedded`). `call_options` switches the live context, debug data and
     the layout of messages (`strategy`); change them on `chat.call_options`. `state` is what tools get as
@@ -93,6 +95,7 @@ class Conversation(SyncClosable, ThreadView, Generic[State]):
         provider: ProviderClient | None = None,
         settings: SettingsLike | None = None,
         token_limit: int | Literal["auto"] | None = None,
+        compaction: Compaction | Literal["auto"] | None = None,
         counter: TokenCounter | None = None,
         live_screen: LiveScreenSource = None,
         context_options: LiveContextOptions | None = None,
@@ -106,6 +109,7 @@ class Conversation(SyncClosable, ThreadView, Generic[State]):
     ) -> None:
         if executor is not None and (approval is not None or hooks or state is not None):
             raise ConversationError("give approval=, hooks= and state= to the ToolExecutor, not to the conversation")
+        TokenCheck.__init__(self, TokenLedger(counter), token_limit, compaction)
         self._extra_sources = ToolRegistry()
         self._own_client: ProviderRouter | None = None
         self._provider = provider
@@ -114,8 +118,9 @@ class Conversation(SyncClosable, ThreadView, Generic[State]):
         self.executor = executor or ToolExecutor(
             self.registry, state=state, approval=approval or tool_policy, hooks=hooks
         )
+        if self.compaction is not None and self.compaction.recall and (len(self.registry) or self.registry.sources):
+            offer_recall(self.registry)
         self.settings: ModelRequest = _SETTINGS if settings is None else read_settings(settings)
-        self.token_limit = token_limit
         self.live_screen = live_screen
         self.embedded_calls = embedded_calls
         self.report = CallReport()
@@ -126,9 +131,7 @@ class Conversation(SyncClosable, ThreadView, Generic[State]):
         """Whether an agent made this conversation for itself: connections and tools are closed after each of its runs."""
         self._context_options = context_options or LiveContextOptions()
         self.call_options = structs.replace(call_options or ProviderCallOptions())  # its own: it may be changed
-        self._ledger = TokenLedger(counter)
         ThreadView.__init__(self, LiveContextRenderer(self._ledger))
-        self._compaction_callbacks = CompactionCallbacks()
         self.prices = prices
         self.used_call_ids: set[str] = set()
         """The ids of all calls so far, rolled back or not: a new call gets another one."""
@@ -328,7 +331,8 @@ class Conversation(SyncClosable, ThreadView, Generic[State]):
 
     async def _prepare(self) -> None:
         await self.registry.open()
-        await self.check_tokens()
+        if self.measures_tokens:
+            await self.check_tokens()
 
     @property
     def embedded_calls(self) -> EmbeddedSetting:
@@ -398,49 +402,6 @@ class Conversation(SyncClosable, ThreadView, Generic[State]):
     def execute_tool_calls_sync(self, calls: Sequence[ToolCallRequest] | None = None) -> list[ToolCallResult]:
         """`execute_tool_calls` from code that does not await."""
         return run_sync(self.execute_tool_calls(calls))
-
-    # Tokens.
-
-    @property
-    def usage(self) -> TokenUsage:
-        """The total usage of all model calls, as far as providers reported it."""
-        return self._ledger.usage(self.history.snapshot())
-
-    @property
-    def tokens(self) -> int:
-        """The size of the conversation in tokens."""
-        return self._ledger.context_tokens(
-            self.history.snapshot(), lambda: self._ledger.fixed_tokens(self.context(), self.registry.definitions)
-        )
-
-    @property
-    def token_limit(self) -> int | None:
-        """The size at which compaction is requested. `"auto"` is 80 % of the model's context window, if it is known."""
-        if self._token_limit != "auto":
-            return self._token_limit
-        return capabilities_for(self.model, "").compaction_limit  # a limit of the model, in every format
-
-    @token_limit.setter
-    def token_limit(self, limit: int | Literal["auto"] | None) -> None:
-        if limit is not None and limit != "auto":
-            if not isinstance(limit, int):
-                raise ConversationError(f"token_limit={limit!r}: must be a whole number, or 'auto'")
-            if limit <= 0:
-                raise ConversationError(f"token_limit={limit}: must be above 0; leave it out for no limit")
-        self._token_limit = limit
-
-    def on_compaction(self, callback: CompactionCallback) -> Callable[[], None]:
-        """Call `callback` when the conversation outgrows `token_limit`; call the returned function to unsubscribe."""
-        return self._compaction_callbacks.add(callback)
-
-    async def check_tokens(self) -> CompactionNeeded | None:
-        """Compare the tokens with the limit and call the subscribers if they exceed it."""
-        limit = self.token_limit
-        if limit is None or (tokens := self.tokens) <= limit:
-            return None
-        event = CompactionNeeded(tokens, limit)
-        await self._compaction_callbacks.call(self, event)
-        return event
 
     def close_with(self, source: ToolSource) -> None:
         """Close `source` together with this conversation (tools of an agent, for example)."""

@@ -45,6 +45,7 @@ EndReason: TypeAlias = Literal[
     "cost_budget",
     "time_budget",
     "call_budget",
+    "context_limit",
     "max_hand_offs",
     "approval",
     "waiting",
@@ -56,7 +57,8 @@ EndReason: TypeAlias = Literal[
 """Why a loop ended. `answered`: the model had nothing more to call. The limits: the model answered with what it had.
 `max_hand_offs`: the route would have led on. `approval`: a person must decide first. `waiting`: the result of a call comes from
 outside. `failed`: the provider did not answer.
-`refused`: a hook refused the model call. `stepped`: the requested steps are done, and the turn continues when it is resumed."""
+`refused`: a hook refused the model call. `context_limit`: the request was too large, and nothing more could be left out.
+`stepped`: the requested steps are done, and the turn continues when it is resumed."""
 
 LIMIT_REASONS = frozenset(
     {"max_rounds", "failed_rounds", "repeated_calls", "token_budget", "cost_budget", "time_budget", "call_budget"}

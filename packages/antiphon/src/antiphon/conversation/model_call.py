@@ -149,12 +149,15 @@ class ModelCall:
     async def run(self, listener: Callable[[ModelOutputDelta], None] | None = None) -> None:
         """Make the call; `listener` is called with each delta. Raises `ModelCallFailed`; and `CallRefused` if a hook refused.
 
-        A model that turns out to have no tools is called again, with the tools described in its prompt.
+        A model that turns out to have no tools is called again, with the tools described in its prompt; one that refuses the
+        request as too long, with a smaller one, if the conversation may be compacted.
         """
         try:
             await self._run_in_time(listener)
         except ModelCallFailed as failure:
-            if not self.chat.embedded.can_retry(failure.error, self.model):
+            if not self.chat.embedded.can_retry(failure.error, self.model) and (
+                self.purpose or not await self.chat.shrink_after(failure.error)
+            ):
                 raise
             await self._run_in_time(listener)
 

@@ -25,6 +25,7 @@ from antiphon.conversation.conversation import Conversation
 from antiphon.conversation.events import (
     AgentSwitched,
     ApprovalNeeded,
+    CompactionNeeded,
     EndReason,
     LoopEvent,
     LoopFinished,
@@ -45,7 +46,7 @@ from antiphon.conversation.output.typed_output import OutputRequest, PartialOutp
 from antiphon.conversation.run import RunLimits
 from antiphon.conversation.run_meter import CallAllowance, RunMeter, current_meter
 from antiphon.conversation.turn import AGENT_PREFIX, INTERRUPTED, REFUSAL, Turn
-from antiphon.errors import CallRefused
+from antiphon.errors import CallRefused, ContextLimitReached
 from antiphon.history import (
     ApprovalRequestedEntry,
     DebugLogEntry,
@@ -153,7 +154,8 @@ class TurnRunner:
                 try:
                     await self._call_model(turn)
                 except CallRefused as refusal:
-                    self.record_end("refused", str(refusal))
+                    is_too_large = isinstance(refusal, ContextLimitReached)
+                    self.record_end("context_limit" if is_too_large else "refused", str(refusal))
             elif waits_for := await self._run_calls(turn):
                 return waits_for
             elif self._output is not None and self._output.is_accepted(turn.output):
@@ -227,11 +229,12 @@ class TurnRunner:
             self._emit(AgentSwitched(*switched))
         if self.span is not None:
             self.span.enter_agent(participants.source.removeprefix(AGENT_PREFIX))
-        compaction = (
-            await chat.check_tokens() if chat.token_limit is not None else None
-        )  # a summary counts for the limits
         limit, notice = self.meter.exceeded(turn) or (None, "")
         tools, settings, source = participants.tools, self._settings or chat.settings, participants.source
+        compaction: CompactionNeeded | None = None
+        if chat.measures_tokens:
+            compaction = await chat.check_tokens(notice, tools)
+            limit, notice = self.meter.exceeded(turn) or (None, "")  # a summary counts for the limits
         allowance: CallAllowance | None = None
         if self.meter.counts_tokens:
             limit, notice, allowance = self._allow(turn, limit, notice, has_tools=bool(tools))

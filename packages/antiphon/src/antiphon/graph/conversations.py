@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack
 from uuid import UUID
 
 from antiphon.closing import SyncClosable, run_sync
-from antiphon.context import LiveContextOptions, TokenCounter
+from antiphon.context import Compaction, LiveContextOptions, TokenCounter
 from antiphon.conversation import Conversation, RunLimits, Turn
 from antiphon.conversation.agent import Participants
 from antiphon.conversation.conversation import LiveScreenSource
@@ -70,6 +70,7 @@ class ConversationOptions(TypedDict, total=False):
 
     settings: SettingsLike | None
     token_limit: int | Literal["auto"] | None
+    compaction: Compaction | Literal["auto"] | None
     counter: TokenCounter | None
     live_screen: LiveScreenSource
     context_options: LiveContextOptions | None
@@ -164,7 +165,7 @@ class Conversations(SyncClosable):
     def on_compaction(self, callback: CompactionCallback) -> Callable[[], None]:
         """Call `callback` when a conversation outgrows its `token_limit`; call the returned function to unsubscribe.
 
-        `antiphon.conversation.compaction.compact_when_needed` is one that summarises the earlier turns.
+        `antiphon.conversation.compaction.compact_when_needed` is one that shortens and summarises what is old.
         """
         return self._compaction_callbacks.add(callback)
 

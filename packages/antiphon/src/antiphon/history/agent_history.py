@@ -37,6 +37,7 @@ from antiphon.history.entries import (
     RollbackEntry,
     SetMemoryNotebookEntry,
     SetSystemInstructionEntry,
+    ShortenedResultsEntry,
     ToolCallResultsEntry,
 )
 from antiphon.history.inbox import Inbox
@@ -235,9 +236,9 @@ class AgentHistory:
         """Append the text of the memory notebook from here on."""
         return self.append(SetMemoryNotebookEntry(content))
 
-    def compact(self, summary: str, up_to: int) -> CompactionEntry:
-        """Append a summary that replaces the entries up to `up_to` from here on."""
-        return self.append(CompactionEntry(summary, up_to))
+    def compact(self, summary: str, up_to: int, *, since: int = 0, kept: Iterable[int] = ()) -> CompactionEntry:
+        """Append a summary in place of the entries `since` to `up_to` from here on, but for those `kept`."""
+        return self.append(CompactionEntry(summary, up_to, since, tuple(kept)))
 
     def rollback(self, to: int, reason: str = "", *, kept: Iterable[int] = ()) -> RollbackEntry:
         """Append a rollback: the effective view is again what it was at version `to`. A later rollback can undo it.
@@ -359,8 +360,12 @@ class AgentHistory:
             raise SequenceError(f"cannot roll {self._name} back to {entry.to}: it has the versions 0 to {self.version}")
         if isinstance(entry, RollbackEntry) and entry.kept:
             self._check_kept(entry)
-        if isinstance(entry, CompactionEntry) and not 0 <= entry.up_to <= self.version:
-            raise SequenceError(f"cannot compact {self._name} up to {entry.up_to}: it has {self.version} entries")
+        if isinstance(entry, CompactionEntry | ShortenedResultsEntry) and not (
+            0 <= entry.since <= entry.up_to <= self.version
+        ):
+            raise SequenceError(
+                f"cannot compact {self._name} from {entry.since} to {entry.up_to}: it has {self.version} entries"
+            )
 
     def _check_kept(self, entry: RollbackEntry) -> None:
         """Reject kept entries that are not effective now, or out of order: a rollback cannot restore entries."""

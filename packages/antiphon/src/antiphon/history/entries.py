@@ -25,6 +25,7 @@ from msgspec import Struct
 from antiphon.extensions import EXTENSIONS, load_part
 from antiphon.parts import (
     InputPart,
+    Native,
     OutputPart,
     Part,
     Text,
@@ -51,6 +52,7 @@ class HistoryEntryKind(StrEnum):
     HUMAN_DECISION = "human_decision"
     LIVE_CONTEXT_INJECTED = "live_context_injected"
     COMPACTION = "compaction"
+    SHORTENED_RESULTS = "shortened_results"
     ROLLBACK = "rollback"
     DEBUG_LOG = "debug_log"
 
@@ -310,10 +312,30 @@ class RollbackEntry(HistoryEntry, frozen=True, tag="rollback"):
 
 
 class CompactionEntry(HistoryEntry, frozen=True, tag="compaction"):
-    """A summary replaces the entries up to `up_to` for the model. They stay in the log."""
+    """A segment: for the model, a summary takes the place of the entries `since` to `up_to`. They stay in the log.
+
+    Without a summary they are left out. The entries `kept` stay as they are, and so does a call that had no result yet. A segment
+    takes the place of every earlier one that begins in its range; nothing before `since` changes (law L9).
+    """
 
     summary: str
     up_to: int
+    since: int = 0
+    kept: tuple[int, ...] = ()
+    native: Native | None = None
+    """The provider's own block, if it made the summary; for every other model there is the text."""
+
+
+class ShortenedResultsEntry(HistoryEntry, frozen=True, tag="shortened_results"):
+    """For the model, each result of the entries `since` to `up_to` has at most `max_chars` characters; 0: a note only.
+
+    The notes say how much is left out and how to get it back (`recall`). The entries `kept` stay as they are.
+    """
+
+    since: int
+    up_to: int
+    max_chars: int = 0
+    kept: tuple[int, ...] = ()
 
 
 class OpaqueEntry(HistoryEntry, frozen=True, tag="opaque"):
@@ -342,6 +364,7 @@ KnownEntry: TypeAlias = (
     | LiveContextInjectedEntry
     | RollbackEntry
     | CompactionEntry
+    | ShortenedResultsEntry
 )
 """Every entry this version reads and writes."""
 

@@ -18,9 +18,15 @@ from typing import overload
 
 from msgspec import Struct, structs
 
-from antiphon.history.entries import CompactionEntry, HistoryEntry, SetMemoryNotebookEntry, SetSystemInstructionEntry
+from antiphon.history.entries import (
+    CompactionEntry,
+    HistoryEntry,
+    SetMemoryNotebookEntry,
+    SetSystemInstructionEntry,
+    ShortenedResultsEntry,
+)
 
-SETTING_KINDS = frozenset({SetSystemInstructionEntry, SetMemoryNotebookEntry, CompactionEntry})
+SETTING_KINDS = frozenset({SetSystemInstructionEntry, SetMemoryNotebookEntry, CompactionEntry, ShortenedResultsEntry})
 """The entries that set something."""
 
 
@@ -30,6 +36,7 @@ class ActiveSettings(Struct, frozen=True):
     system_instruction: str = ""
     memory_notebook: str = ""
     compaction: CompactionEntry | None = None
+    shortened: ShortenedResultsEntry | None = None
     imported: int = 0
 
     def after(self, entry: HistoryEntry) -> ActiveSettings:
@@ -40,6 +47,8 @@ class ActiveSettings(Struct, frozen=True):
             return structs.replace(self, memory_notebook=entry.content)
         if type(entry) is CompactionEntry:
             return structs.replace(self, compaction=entry)
+        if type(entry) is ShortenedResultsEntry:
+            return structs.replace(self, shortened=entry)
         return self
 
 
@@ -133,8 +142,14 @@ class AgentHistorySnapshot(Struct, frozen=True, eq=False):
 
     @property
     def compaction(self) -> CompactionEntry | None:
-        """The compaction the view starts from, if there is one."""
+        """The last compaction in force, if there is one."""
         return self.in_force.compaction
+
+    @property
+    def last_change(self) -> int:
+        """The sequence number of the last entry that changed what the model sees of earlier ones; 0 if there is none."""
+        changes = (self.in_force.compaction, self.in_force.shortened)
+        return max([entry.sequence_number for entry in changes if entry is not None], default=0)
 
     def __eq__(self, other: object) -> bool:
         return (

@@ -17,6 +17,7 @@ from antiphon.history.entries import (
     RollbackEntry,
     SetMemoryNotebookEntry,
     SetSystemInstructionEntry,
+    ShortenedResultsEntry,
     ToolCallFinishedEntry,
     ToolCallResultsEntry,
     ToolCallStartedEntry,
@@ -66,7 +67,9 @@ def entry_lines(entry: HistoryEntry) -> Iterator[str]:
             kept = f", keeping {', '.join(map(str, entry.kept))}" if entry.kept else ""
             yield f"back to version {entry.to}{kept}{': ' + entry.reason if entry.reason else ''}"
         case CompactionEntry():
-            yield f"entries 1 to {entry.up_to}: {entry.summary}"
+            yield f"entries {max(1, entry.since)} to {entry.up_to}: {entry.summary or '(left out)'}"
+        case ShortenedResultsEntry():
+            yield f"results of the entries {entry.since} to {entry.up_to}, {entry.max_chars:,} characters of each"
         case OpaqueEntry():
             yield f"(written by a newer version: {entry.why})"
     if entry.metadata and entry.metadata.error:

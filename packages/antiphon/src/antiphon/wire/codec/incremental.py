@@ -60,7 +60,12 @@ class IncrementalRequestWriter:
         head = structs.replace(request, messages=(), cache_prompt=None)
         messages, known = request.messages, len(self._encoded_messages)
         # The messages are nearly always the same objects, so that comparing them is cheap.
-        if head != self._head or messages[:known] != self._encoded_messages:
+        # What follows them may be another turn after a compaction: they are kept only if it does not merge with them.
+        if (
+            head != self._head
+            or messages[:known] != self._encoded_messages
+            or (0 < known < len(messages) and not _is_turn_boundary(messages, known))
+        ):
             self._head, self._encoded_messages, self._encoded_chunks, self._losses = head, (), [], []
             self._open_entries = []
             known = 0
@@ -134,11 +139,16 @@ def _first_open_entry(written: Sequence[Any], count: int) -> int:
 def _last_turn_boundary(messages: Sequence[Message], known: int) -> int:
     """Where the last assistant turn begins after another role's message; `known` if there is none after it."""
     for index in range(len(messages) - 1, max(known, 1), -1):
-        previous, message = messages[index - 1], messages[index]
-        is_boundary = message.role == "assistant" and previous.role in ("user", "tool")
-        if is_boundary and _is_never_dropped(previous) and _is_never_dropped(message):
+        if _is_turn_boundary(messages, index):
             return index
     return known
+
+
+def _is_turn_boundary(messages: Sequence[Message], index: int) -> bool:
+    """Whether an assistant turn begins there after another role's message, and no format drops one of the two."""
+    previous, message = messages[index - 1], messages[index]
+    is_boundary = message.role == "assistant" and previous.role in ("user", "tool")
+    return is_boundary and _is_never_dropped(previous) and _is_never_dropped(message)
 
 
 def _is_never_dropped(message: Message) -> bool:

@@ -400,12 +400,20 @@ export class Thread {
     this._insert(remark(say("rolledBack", { to: formatNumber(entry.to) })));
   }
 
+  _draw_shortened_results(entry) {
+    this._insert(remark(say("shortened", rangeOf(entry))));
+  }
+
   _draw_compaction(entry) {
+    if (!entry.summary) {
+      this._insert(remark(say("leftOut", rangeOf(entry))));
+      return;
+    }
     this._insert(
       element(
         "details",
         { class: "remark" },
-        element("summary", {}, say("compacted", { to: formatNumber(entry.up_to) })),
+        element("summary", {}, say("compacted", rangeOf(entry))),
         element("div", { class: "prose" }, drawn(entry.blocks[0])),
       ),
     );
@@ -632,4 +640,9 @@ function markWords(node, words) {
     }
   }
   CSS.highlights.set("found", new Highlight(...ranges));
+}
+
+/** The numbers of the entries that a compaction is about. */
+function rangeOf(entry) {
+  return { since: formatNumber(entry.since || 1), to: formatNumber(entry.up_to) };
 }

@@ -1,0 +1,197 @@
+"""Compaction of a conversation: what `CompactionPlanner` plans is done, and a model writes the summaries.
+
+A summary is a side call (`Conversation.call_aside`): hooks see it, and it counts for usage, limits and costs. The model reads the
+conversation up to the end of the range that is summarised, which is the beginning of what it read last, and so is cached; the
+request for a summary comes after it. Where the limit forces a compaction and no model answers, the range is left out without a
+summary: no extract poses as one. The originals stay in the log.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING
+
+from msgspec import structs
+
+from antiphon.context.compaction import CLAMP_SHARE, Compaction, CompactionPlanner, Step
+from antiphon.context.view import SegmentText
+from antiphon.conversation.events import CompactionNeeded
+from antiphon.conversation.turn import is_from_person
+from antiphon.errors import ConversationError
+from antiphon.history import (
+    CompactionEntry,
+    ContextEntry,
+    ContextEntryRole,
+    EntryMetadata,
+    ModelInputEntry,
+    ModelOutputEntry,
+    ToolCallResultsEntry,
+)
+from antiphon.providers.call import ModelCallFailed
+from antiphon.providers.default_model import is_tour
+from antiphon.text import shorten
+
+if TYPE_CHECKING:
+    from antiphon.conversation.conversation import Conversation
+
+logger = logging.getLogger(__name__)
+
+_PROMPT = (
+    "The conversation has grown long. Write a summary of the entries {since} to {up_to} above, for a model that will go on "
+    "without them: the goal, what was decided and why, what was found, the exact names, paths, numbers, ids and dates that may "
+    "be needed, the state of the work, what comes next, and open questions. {focus}If there are summaries among them, keep what "
+    "they say. Write in the language of the conversation, without preamble and without calling a tool, at most {words} words."
+)
+_OPERATORS = frozenset({"system", "developer"})
+_ADDED = frozenset({"steering", "correction"})
+_MOST_STEPS = 12
+_WORDS_PER_TOKEN = 0.6
+_CHARS_PER_TOKEN = 4
+
+
+class AutoCompaction:
+    """Brings the next request of a conversation within `limit` tokens; `notice` and `tools` are those of the request."""
+
+    def __init__(
+        self,
+        chat: Conversation,
+        limit: int,
+        options: Compaction,
+        notice: str = "",
+        tools: Sequence[object] | None = None,
+    ) -> None:
+        self._chat = chat
+        self._limit = limit
+        self._options = options
+        self._notice = notice
+        self._tools = tools
+
+    def clamp(self) -> None:
+        """Shorten new results that are too large to be sent, before they are ever sent."""
+        entries, weigh = self._chat.history.effective, self._chat.gauge.ledger.tokens_of
+        if not entries or type(entries[-1]) is not ToolCallResultsEntry:
+            return
+        if weigh(entries[-1]) > self._room() * CLAMP_SHARE and (step := self._planner().clamp()) is not None:
+            self._chat.history.append(step.entry)
+
+    async def run(self) -> bool:
+        """Take one step after the other until the request fits; whether there was any."""
+        for number in range(_MOST_STEPS):
+            step = (planner := self._planner()).next_step()
+            if step is None:
+                return number > 0
+            await self._apply(step, planner.max_summary_tokens)
+        return True
+
+    async def summarize_now(self) -> CompactionEntry:
+        """A segment for all turns but the latest; for a first turn, for all but its last rounds. It is not appended."""
+        step = (planner := self._planner()).earlier_turns()
+        if step is None or not isinstance(step.entry, CompactionEntry):
+            raise ConversationError("there is nothing to summarise yet: the latest rounds are kept as they are")
+        try:
+            summary = await self._summarize(step.entry, planner.max_summary_tokens, is_limited=False)
+        except ModelCallFailed as failure:
+            raise ConversationError(f"no summary: {failure}") from failure
+        return structs.replace(step.entry, summary=summary)
+
+    def largest(self) -> str:
+        """The largest piece of the request."""
+        name, tokens = self._planner().largest()
+        fixed = self._chat.fixed_tokens(self._notice, self._tools)
+        return f"{name}, {tokens:,} tokens" if tokens >= fixed else f"the instruction and the tools, {fixed:,} tokens"
+
+    async def _apply(self, step: Step, max_summary_tokens: int) -> None:
+        chat, entry, name = self._chat, step.entry, self._chat.id or "memory"
+        if isinstance(entry, CompactionEntry) and step.tier != "window":
+            try:
+                entry = structs.replace(entry, summary=await self._summarize(entry, max_summary_tokens))
+            except (ModelCallFailed, ConversationError) as problem:
+                logger.warning("[%s] no summary, so the entries are left out: %s", name, problem)
+                entry = structs.replace(entry, metadata=EntryMetadata(error=f"no summary: {problem}"))
+        chat.history.append(entry)
+        logger.info("[%s] compaction: %s of the entries %d to %d", name, step.tier, entry.since, entry.up_to)
+
+    async def _summarize(self, entry: CompactionEntry, max_tokens: int, *, is_limited: bool = True) -> str:
+        """A summary of the entries of a range by a model. Raises `ModelCallFailed`, or `ConversationError` if there is none.
+
+        `is_limited`: the request for it is within the limit, too. One that a person asks for is made in any case.
+        """
+        chat, options = self._chat, self._options
+        name = chat.model if options.model is None else options.model
+        if isinstance(name, str) and is_tour(name):
+            raise ConversationError("the offline model writes no summaries: choose another model")
+        ask = _PROMPT.format(
+            since=max(1, entry.since),
+            up_to=entry.up_to,
+            focus=f"Above all: {options.focus.strip()} " if options.focus.strip() else "",
+            words=max(30, int(max_tokens * _WORDS_PER_TOKEN)),
+        )
+        shown = chat.context().without_screen()
+        # The beginning of what was sent last; another model has nothing cached, and reads the range alone.
+        first = 0 if options.model is None else entry.since
+        context = [one for one in shown if first <= _number(one) <= entry.up_to]
+        messages = [one for one in context if one.role is not ContextEntryRole.SYSTEM]
+        size = sum(map(chat.gauge.ledger.tokens_of, (*messages, ModelInputEntry.of(ask))))
+        if is_limited and size > self._room():
+            raise ConversationError("what a model would have to read is larger than the limit")
+        for tools in (None, ()) if options.model is None else ((),):  # one that calls a tool is asked again without
+            answer = await chat.call_aside(ask, purpose="summary", context=context, model=options.model, tools=tools)
+            if text := answer.text.strip():
+                return shorten(text, max_tokens * _CHARS_PER_TOKEN)
+        raise ConversationError("the summary is empty")
+
+    def _planner(self) -> CompactionPlanner:
+        chat = self._chat
+        return CompactionPlanner(chat.view(), chat.gauge.ledger, self._room(), self._options, protected_entries(chat))
+
+    def _room(self) -> int:
+        """What the entries of a request may take by our own count."""
+        chat = self._chat
+        fixed = chat.fixed_tokens(self._notice, self._tools)
+        return chat.gauge.room(self._limit, chat.history.snapshot(), chat.view().shown, lambda: fixed)
+
+
+async def compact_when_needed(chat: Conversation, event: CompactionNeeded) -> None:
+    """A subscriber for `Conversation.on_compaction`, for an engine that decides itself: does what `compaction="auto"` does."""
+    await AutoCompaction(chat, event.limit, chat.compaction or Compaction()).run()
+
+
+async def compact(
+    chat: Conversation, write: Callable[[Callable[[], CompactionEntry]], Awaitable[CompactionEntry]] | None = None
+) -> CompactionEntry:
+    """Summarise all turns but the latest now. Raises `ConversationError` if there is nothing to summarise, or no summary.
+
+    `write` runs the function that appends the entry, for example in a thread; by default it is called directly.
+    """
+    limit = chat.token_limit or chat.tokens * 2 + 1_000
+    entry = await AutoCompaction(chat, limit, chat.compaction or Compaction()).summarize_now()
+
+    def append() -> CompactionEntry:
+        return chat.history.append(entry)
+
+    return append() if write is None else await write(append)
+
+
+def protected_entries(chat: Conversation) -> set[int]:
+    """The entries that are never taken out: the last message of a person, those of operators, and what is not answered yet."""
+    protected: set[int] = set()
+    is_answered = has_person = False
+    for entry in reversed(chat.history.effective):
+        if isinstance(entry, ModelOutputEntry):
+            is_answered = True
+        elif isinstance(entry, ModelInputEntry):
+            is_new = not is_answered and entry.channel in _ADDED
+            is_last = not has_person and is_from_person(entry)
+            if is_new or is_last or entry.channel in _OPERATORS:
+                protected.add(entry.sequence_number)
+            has_person = has_person or is_last
+    return protected
+
+
+def _number(entry: ContextEntry) -> int:
+    """The number of the last entry that is shown here; 0 for an instruction."""
+    if isinstance(entry, SegmentText):
+        return entry.segment.up_to
+    number: int = getattr(entry, "sequence_number", 0)
+    return number

@@ -1,0 +1,230 @@
+"""L15: with a limit, no request of a turn of any length exceeds it by our count, and the turn ends.
+
+What is not shown is reported and can be read again. Generated in all formats, with providers that count otherwise than we do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from msgspec import Struct
+
+from antiphon.context import CharacterEstimate, Compaction, TokenLedger, render_live_context
+from antiphon.conversation import Conversation, RunLimits, RunResult, ToolLoop
+from antiphon.conversation.compaction.recall import recall
+from antiphon.history import (
+    CompactionEntry,
+    ContextEntry,
+    HistoryEntry,
+    ModelInputEntry,
+    ModelOutputEntry,
+    Origin,
+    ShortenedResultsEntry,
+    ToolCallResultsEntry,
+)
+from antiphon.parts import Text, TokenUsage, ToolCallRequest, text_of
+from antiphon.providers.call import ProviderCallOptions
+from antiphon.providers.rendering import render_call
+from antiphon.providers.scripted import FunctionModel
+from antiphon.tools import ToolContext, tool
+from antiphon.wire import FORMATS
+from antiphon.wire.output import ModelOutput, ProviderError
+
+MODELS = {
+    "openai-chat": "gpt-4o",
+    "openai-responses": "gpt-4o",
+    "anthropic": "claude-sonnet-4-5",
+    "gemini": "gemini-2.5-flash",
+    "gemini-interactions": "gemini-2.5-flash",
+}
+WORDS = ["depot", "code", "invoice", "4711", "harbour", "crane", "ledger", "table", "storm", "report"]
+
+
+def prose(size: int, seed: int) -> str:
+    return " ".join(WORDS[(seed + index * 7) % len(WORDS)] + str(seed * index % 97) for index in range(size))
+
+
+class Round(Struct, frozen=True):
+    """One round of a turn: the words of the answer, and of the result of each of its calls."""
+
+    said: int
+    results: tuple[int, ...]
+
+
+rounds_of_turn = st.lists(
+    st.builds(
+        Round,
+        st.integers(0, 60),
+        st.lists(st.one_of(st.integers(0, 50), st.integers(100, 2_000)), min_size=1, max_size=3).map(tuple),
+    ),
+    max_size=20,
+)
+
+
+class Provider:
+    """Plays a turn, renders every request as its format would send it, and counts it: `factor` times what we count."""
+
+    def __init__(self, rounds: Sequence[Round], factor: float, wire_format: str, summaries: str, window: int) -> None:
+        self.rounds = rounds
+        self.factor = factor
+        self.target = Origin("provider", wire_format, MODELS[wire_format])
+        self.summaries = summaries
+        self.window = window
+        self.sizes: list[int] = []
+        self.refused = 0
+        self.played = 0
+        self._ledger = TokenLedger(CharacterEstimate())
+
+    def count(self, context: Sequence[ContextEntry], options: ProviderCallOptions) -> int:
+        tools = [ModelInputEntry.of(str(one)) for one in options.tools]
+        screens = [ModelInputEntry.of(entry.live_screen) for entry in context if entry.live_screen]
+        return self.tokens(*context, *tools, *screens)
+
+    def tokens(self, *entries: ContextEntry) -> int:
+        return int(sum(map(self._ledger.tokens_of, entries)) * self.factor)
+
+    def answer(self, context: Sequence[ContextEntry], options: ProviderCallOptions) -> ModelOutput | ProviderError:
+        rendered = render_call(context, options, self.target)
+        assert not rendered.repairs, rendered.repairs
+        size = self.count(context, options)
+        if size > self.window:
+            self.refused += 1
+            return ProviderError("prompt is too long", "context_length")
+        self.sizes.append(size)
+        if text_of(context[-1].content).startswith("The conversation has grown long."):
+            if self.summaries == "fail":
+                return ProviderError("busy", "overloaded")
+            words = prose(4_000 if self.summaries == "long" else 80, self.played)
+            return ModelOutput(parts=(Text(words),), usage=TokenUsage(size, 100))
+        if self.played == len(self.rounds):
+            return ModelOutput(parts=(Text("Done."),), usage=TokenUsage(size, 2))
+        now, self.played = self.rounds[self.played], self.played + 1
+        calls = [
+            ToolCallRequest(
+                "look", f"call_{self.played}_{index}", f'{{"size": {words}, "seed": {self.played + index}}}'
+            )
+            for index, words in enumerate(now.results)
+        ]
+        said = (Text(prose(now.said, self.played)),) if now.said else ()
+        written = self.tokens(ModelOutputEntry((*said, *calls)))
+        return ModelOutput(parts=(*said, *calls), usage=TokenUsage(size, written))
+
+
+@tool(effect="read")
+async def look(size: int, seed: int) -> str:
+    "Look at something."
+    return prose(size, seed)
+
+
+def play(provider: Provider, limit: int, question: str = "Visit all depots.") -> tuple[Conversation, RunResult[Any]]:
+    chat = Conversation(
+        FunctionModel(provider.answer),
+        tools=[look],
+        token_limit=limit,
+        compaction=Compaction(),
+        counter=CharacterEstimate(),
+        system="Be thorough.",
+    )
+    loop = ToolLoop(chat, limits=RunLimits(max_rounds=10_000, max_repeats=10_000))
+    finished = asyncio.run(asyncio.wait_for(loop.run(question), 120))
+    return chat, finished
+
+
+def check_nothing_is_lost(chat: Conversation) -> None:
+    """Shown and left out, together, are everything; and what is left out or shortened can be read again in full."""
+    context = render_live_context(chat.history.snapshot())
+    shown: dict[int, Any] = {entry.sequence_number: entry for entry in context if isinstance(entry, HistoryEntry)}
+    left_out = {number for omitted in context.left_out for number in omitted.sequence_numbers}
+    messages: dict[int, Any] = {
+        entry.sequence_number: entry
+        for entry in chat.history.effective
+        if isinstance(entry, ModelInputEntry | ModelOutputEntry | ToolCallResultsEntry) and entry.content
+    }
+    assert sorted([*shown, *left_out]) == sorted(messages)
+    tools = ToolContext(log=chat.history)
+    for number, entry in messages.items():
+        if isinstance(entry, ToolCallResultsEntry) and shown.get(number) is not entry:
+            for index, result in enumerate(entry.results):
+                assert recalled(tools, number, index) == (result.result_markdown or "(nothing)")
+
+
+def recalled(context: ToolContext, entry: int, call: int) -> str:
+    text, start = "", 0
+    while True:
+        part = recall.function(context, entry=entry, call=call, start=start)
+        body, _, more = (
+            part.rpartition("\n[") if part.endswith("]") and " more characters: start=" in part else (part, "", "")
+        )
+        text += body
+        if not more:
+            return text
+        start = int(more.rpartition("=")[2].rstrip("]"))
+
+
+@pytest.mark.parametrize("wire_format", FORMATS)
+@given(
+    rounds=rounds_of_turn,
+    limit=st.integers(1_500, 12_000),
+    factor=st.sampled_from([0.5, 1.0, 1.3, 2.0, 3.0]),
+    summaries=st.sampled_from(["short", "long", "fail"]),
+)
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_no_request_exceeds_the_limit_and_the_turn_ends(
+    wire_format: str, rounds: list[Round], limit: int, factor: float, summaries: str
+) -> None:
+    provider = Provider(rounds, factor, wire_format, summaries, window=10**9)
+    chat, finished = play(provider, limit)
+    assert max(provider.sizes) <= limit
+    if finished.reason == "context_limit":
+        assert "largest piece is" in finished.text
+    else:
+        assert finished.reason == "answered"
+        assert provider.played == len(rounds)
+    check_nothing_is_lost(chat)
+
+
+@pytest.mark.parametrize("rounds", [200, pytest.param(1_000, marks=pytest.mark.slow)])
+def test_a_long_turn_is_answered(rounds: int) -> None:
+    turn = [Round(12, (600,) if number % 10 else (3_000,)) for number in range(rounds)]
+    provider = Provider(turn, 1.4, "anthropic", "short", window=10**9)
+    chat, finished = play(provider, 12_000)
+    assert (finished.reason, provider.played) == ("answered", rounds)
+    assert max(provider.sizes) <= 12_000
+    check_nothing_is_lost(chat)
+    kinds = {type(entry) for entry in chat.history.entries}
+    assert {CompactionEntry, ShortenedResultsEntry} <= kinds
+    assert chat.by_role("user")[0] == next(
+        entry for entry in chat.history.entries if isinstance(entry, ModelInputEntry)
+    )
+
+
+@given(rounds=rounds_of_turn, window=st.integers(3_000, 12_000), is_known=st.booleans())
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_a_window_that_is_smaller_than_it_seemed_is_learned(rounds: list[Round], window: int, is_known: bool) -> None:
+    """The provider refuses what is too long: the request is made smaller and sent once more, and never so large again."""
+    provider = Provider(rounds, 1.0, "openai-chat", "short", window)
+    chat = Conversation(
+        FunctionModel(provider.answer),
+        tools=[look],
+        token_limit=50_000 if is_known else None,
+        compaction="auto",
+        counter=CharacterEstimate(),
+    )
+    loop = ToolLoop(chat, limits=RunLimits(max_rounds=10_000, max_repeats=10_000))
+    finished = asyncio.run(asyncio.wait_for(loop.run("Visit all depots."), 120))
+    assert finished.reason == "answered"
+    assert provider.refused <= 3
+
+
+@pytest.mark.parametrize(("words", "largest"), [(5, "the instruction and the tools"), (4_000, "entry 2 (model_input)")])
+def test_what_is_too_large_is_named(words: int, largest: str) -> None:
+    provider = Provider([], 1.0, "openai-chat", "short", window=10**9)
+    _, finished = play(provider, 300, "x " * words)
+    assert finished.reason == "context_limit"
+    assert f"The largest piece is {largest}" in finished.text
+    assert provider.sizes == []
