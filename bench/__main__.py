@@ -8,6 +8,7 @@
     python -m bench failover        what clients get while a provider fails
     python -m bench conform         the conformance suite against other gateways
     python -m bench effects         what is paid twice if a process dies in the middle of it, ours beside other frameworks
+    python -m bench context         how large the requests of a long turn are, and what it costs
     python -m bench walks           the calls of one request through the gateway
     python -m bench memory [TREE]   what attacks do to the memory of a gateway
     python -m bench ledger|postgres|runs|scale [PLACE]   larger stores; these only print
@@ -47,6 +48,7 @@ COMMANDS = {
     "budget": "bench.budget.budget",
     "failover": "bench.failover.run",
     "conform": "bench.gateway.conform",
+    "context": "bench.context.run",
     "effects": "bench.effects.run",
     "ledger": "bench.gateway.ledger",
     "memory": "bench.memory.run",

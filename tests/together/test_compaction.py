@@ -18,6 +18,7 @@ from antiphon.conversation.compaction import compact
 from antiphon.errors import ContextError, ContextLimitReached, ConversationError
 from antiphon.history import CompactionEntry, ContextEntry, ModelInputEntry, ShortenedResultsEntry
 from antiphon.parts import Text, ToolCallRequest, text_of
+from antiphon.prices import PriceOverride, PriceTable
 from antiphon.providers.call import ProviderCallOptions
 from antiphon.providers.scripted import FunctionModel, ScriptedAnswer, ScriptedModel, call
 from antiphon.tools import tool
@@ -165,9 +166,25 @@ def test_settings_that_make_no_sense_are_refused() -> None:
         Compaction(target=2)
     with pytest.raises(ContextError, match="tail_rounds=0"):
         Compaction(tail_rounds=0)
+    with pytest.raises(ContextError, match="thrift='full'"):
+        Compaction(thrift="full")  # type: ignore[arg-type]
     with pytest.raises(ConversationError, match="compaction='yes'"):
         Conversation(ScriptedModel(), compaction="yes")  # type: ignore[arg-type]
     assert Conversation("openai/gpt-4o", compaction="auto").token_limit == 102_400
+
+
+CACHED = PriceTable([PriceOverride(model="*", input=3, output=15, cache_read=0.3, cache_write=3.75)])
+
+
+@pytest.mark.parametrize(
+    ("prices", "cities", "is_cleared"), [(CACHED, 6, False), (CACHED, 40, True), (PriceTable(), 40, False)]
+)
+def test_old_results_are_cleared_once_that_is_cheaper(prices: PriceTable, cities: int, is_cleared: bool) -> None:
+    """Far below the limit, where the price of the cache is known; and not in a short turn."""
+    chat = travel(Traveller(cities), token_limit=1_000_000, prices=prices)
+    assert any(isinstance(entry, ShortenedResultsEntry) for entry in chat.history.entries) == is_cleared
+    limited = travel(Traveller(cities), token_limit=1_000_000, prices=prices, compaction=Compaction(thrift="off"))
+    assert not any(isinstance(entry, ShortenedResultsEntry) for entry in limited.history.entries)
 
 
 # Asked for by a person.

@@ -85,6 +85,7 @@ CHINESE: Mapping[str, str] = MappingProxyType(
         "{tokens:,} tokens, over the limit of {limit:,}; older parts are shortened or summarised (/history)": (
             "{tokens:,} token，超过上限 {limit:,}；较早的内容会被缩短或压缩为摘要（/history）"
         ),
+        "entries {since} to {to} are shortened for the model": "第 {since} 至 {to} 条已为模型缩短",
         "stopped: the conversation is too large for the model, and nothing more can be left out": (
             "已停止：对话超出模型上限，已没有可以省略的内容"
         ),

@@ -22,6 +22,7 @@ from antiphon.conversation import (
     AgentSwitched,
     ApprovalNeeded,
     CompactionNeeded,
+    EntryAppended,
     LoopEvent,
     LoopFinished,
     ModelSwitched,
@@ -35,6 +36,7 @@ from antiphon.conversation import (
     ToolCallProgress,
     ToolCallStarted,
 )
+from antiphon.history import CompactionEntry, ShortenedResultsEntry
 from antiphon.parts import InputPart, ToolCallRequest, ToolCallResult
 from antiphon.tools.builtin import plan_of, plans_of
 from antiphon.tools.builtin.plan_text import text_without_data
@@ -151,6 +153,11 @@ class TurnView:
                         limit=event.limit,
                     )
                 )
+            case EntryAppended(entry=CompactionEntry() | ShortenedResultsEntry() as entry):
+                note = translate(
+                    "entries {since} to {to} are shortened for the model", since=entry.since, to=entry.up_to
+                )
+                self._note(note)
             case ApprovalNeeded():
                 self._end_output()
             case LoopFinished():

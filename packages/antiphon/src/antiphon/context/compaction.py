@@ -35,6 +35,7 @@ Tier = Literal["clamp", "clear", "segment", "fold", "window"]
 
 CLAMP_SHARE, _TAIL_SHARE, _FOLD_SHARE = 1 / 4, 0.3, 1 / 3
 _LEAST_SUMMARY, _MOST_SUMMARY = 64, 2_000
+_LEAST_SAVING = 5_000
 _REQUEST_TOKENS = 200
 """About the size of the request for a summary."""
 
@@ -44,7 +45,9 @@ class Compaction(Struct, frozen=True, kw_only=True):
 
     A compaction that the limit forces leaves at most `target` of it, where it can; the last `tail_rounds` rounds stay as they
     are. `model` (a name or a client) writes the summaries, if not the conversation's; `focus` says what they must not miss.
-    `recall` offers the tool by which the model reads again what was left out, if the conversation has tools.
+    `thrift="clear"` also clears old results below the limit, once reading them again has cost as much as clearing them does;
+    where prices are not known, only the limit decides. `recall` offers the tool by which the model reads again what was left
+    out, if the conversation has tools.
     """
 
     target: float = 0.45
@@ -52,12 +55,15 @@ class Compaction(Struct, frozen=True, kw_only=True):
     model: Any = None
     focus: str = ""
     recall: bool = True
+    thrift: Literal["clear", "off"] = "clear"
 
     def __post_init__(self) -> None:
         if not 0 < self.target < 1:
             raise ContextError(f"target={self.target}: must be above 0 and below 1")
         if self.tail_rounds < 1:
             raise ContextError(f"tail_rounds={self.tail_rounds}: must be at least 1")
+        if self.thrift not in ("clear", "off"):
+            raise ContextError(f"thrift={self.thrift!r}: must be 'clear' or 'off'")
 
 
 class Step(Struct, frozen=True):
@@ -114,6 +120,28 @@ class CompactionPlanner:
     def weight_after(self, step: Step) -> int:
         """What the entries take once the entry of `step` is appended, without the summary that it wants."""
         return sum(map(self._weigh, self._view.after(step.entry).shown))
+
+    def cheaper(self, since: int, read: float, write: float) -> Step | None:
+        """Clear old results, if reading them again since entry `since` has cost as much as the clear does.
+
+        It is the rule of ski rental: without a forecast, never more than twice what would have been best. `read` and `write` are
+        the prices of a token that is read from the cache, and of one that is not.
+        """
+        step = self.clear()
+        if step is None or self.weight - self.weight_after(step) < min(self._room // 20, _LEAST_SAVING):
+            return None
+        paid = calls = rest = 0
+        for entry in reversed(self._shown):
+            number = getattr(entry, "sequence_number", 0)
+            if number < step.entry.since:
+                break
+            rest += self._weigh(entry)
+            if type(entry) is ModelOutputEntry and number > since:
+                calls += 1
+            elif type(entry) is ToolCallResultsEntry and number <= step.entry.up_to and number not in step.entry.kept:
+                paid += self._weigh(entry) * max(0, calls - self._options.tail_rounds)
+        rest -= self.weight - self.weight_after(step)
+        return step if paid * read >= rest * (write - read) else None
 
     # The tiers.
 

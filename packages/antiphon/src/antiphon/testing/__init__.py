@@ -22,9 +22,11 @@ from antiphon.parts import ToolCallRequest
 from antiphon.providers.call import ProviderCallOptions
 from antiphon.providers.rendering import render_call
 from antiphon.providers.scripted import FunctionModel, ScriptedCall, ScriptedModel, call
+from antiphon.testing.compaction_probe import CompactionReport, probe_compaction
 from antiphon.wire import formats
 
 __all__ = [
+    "CompactionReport",
     "FunctionModel",
     "ScriptedCall",
     "ScriptedModel",
@@ -35,6 +37,7 @@ __all__ = [
     "assert_sent",
     "call",
     "calls_of",
+    "probe_compaction",
     "provider_body",
     "sent_text",
 ]

@@ -28,6 +28,8 @@ from antiphon.history import (
     ModelOutputEntry,
     ToolCallResultsEntry,
 )
+from antiphon.parts import TokenUsage
+from antiphon.prices import cost_of
 from antiphon.providers.call import ModelCallFailed
 from antiphon.providers.default_model import is_tour
 from antiphon.text import shorten
@@ -46,6 +48,9 @@ _PROMPT = (
 _OPERATORS = frozenset({"system", "developer"})
 _ADDED = frozenset({"steering", "correction"})
 _MOST_STEPS = 12
+_LEAST_CLEARED = 4_000
+"""A conversation of fewer tokens is not made smaller to save money."""
+_SAMPLE = 1_000
 _WORDS_PER_TOKEN = 0.6
 _CHARS_PER_TOKEN = 4
 
@@ -67,13 +72,31 @@ class AutoCompaction:
         self._notice = notice
         self._tools = tools
 
-    def clamp(self) -> None:
-        """Shorten new results that are too large to be sent, before they are ever sent."""
-        entries, weigh = self._chat.history.effective, self._chat.gauge.ledger.tokens_of
+    def prepare(self) -> None:
+        """What needs no limit: new results that are too large are shortened before they are ever sent; what pays is cleared."""
+        chat = self._chat
+        entries, weigh = chat.history.effective, chat.gauge.ledger.tokens_of
         if not entries or type(entries[-1]) is not ToolCallResultsEntry:
             return
         if weigh(entries[-1]) > self._room() * CLAMP_SHARE and (step := self._planner().clamp()) is not None:
-            self._chat.history.append(step.entry)
+            chat.history.append(step.entry)
+        prices = self._prices() if self._options.thrift == "clear" else None
+        if prices is not None:
+            cheaper = self._planner().cheaper(chat.history.snapshot().last_change, *prices)
+            if cheaper is not None:
+                chat.history.append(cheaper.entry)
+
+    def _prices(self) -> tuple[float, float] | None:
+        """The prices of tokens that are read from the cache, and of others; None if they are not known, or the same."""
+        chat = self._chat
+        origin = chat.last_origin
+        if origin is None or chat.gauge.count(chat.view().shown) < _LEAST_CLEARED:
+            return None
+        samples = TokenUsage(_SAMPLE, 0, _SAMPLE), TokenUsage(_SAMPLE, 0, cache_write_tokens=_SAMPLE)
+        read, write = (cost_of(one, origin.model, origin.provider, table=chat.prices) for one in samples)
+        if read is None or write is None or read.total >= write.total:
+            return None
+        return float(read.total), float(write.total)
 
     async def run(self) -> bool:
         """Take one step after the other until the request fits; whether there was any."""

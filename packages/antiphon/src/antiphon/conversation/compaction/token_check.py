@@ -111,7 +111,7 @@ class TokenCheck:
             from antiphon.conversation.compaction.auto import AutoCompaction
 
             compaction = AutoCompaction(self, limit, self.compaction, notice, tools)  # type: ignore[arg-type]
-            compaction.clamp()
+            compaction.prepare()
         if (tokens := self._size(notice, tools)) <= limit:
             return None
         event = CompactionNeeded(tokens, limit)
