@@ -16,6 +16,8 @@ from typing import Any
 
 OUT = Path(__file__).parents[1] / "tests" / "corpus"
 LICENCES = {"MIT", "Apache-2.0", "BSD-3-Clause", "BSD-2-Clause"}
+NOT_OPEN = {"claude-code"}
+"""Programs without an open licence: their requests stay in the larger collection."""
 BUDGETS = {"recorded": 180_000, "conversations": 60_000, "clients": 160_000}
 """Bytes of each file; of all captures."""
 LARGEST = 12_000
@@ -51,7 +53,9 @@ def main(corpus: Path) -> None:
     usable = [
         {"file": name, **capture}
         for name, capture in captures.items()
-        if len(_line(capture)) <= 3 * LARGEST and not PRIVATE.search(_line(capture))
+        if len(_line(capture)) <= 3 * LARGEST
+        and not PRIVATE.search(_line(capture))
+        and capture.get("client") not in NOT_OPEN
     ]
     (OUT / "clients").mkdir(parents=True, exist_ok=True)
     for capture in select(usable, BUDGETS["clients"]):
