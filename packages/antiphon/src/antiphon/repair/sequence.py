@@ -33,9 +33,11 @@ INTERRUPTED = "Error: this call was interrupted before it returned a result; it 
 def is_legal(messages: Sequence[Message], rule: SequenceRule, *, is_continued: bool = False) -> bool:
     """Whether every call has exactly one result where the format requires it, and there are no blocks of other formats.
 
-    One pass: most parts are text, which is checked first. `is_continued`: the server has earlier messages, so a result may
-    belong to a call that is not here.
+    Messages that are plainly in order need no judge. `is_continued`: the server has earlier messages, so a result may belong to
+    a call that is not here.
     """
+    if not is_continued and _is_plain(messages):
+        return True
     judge = SequenceJudge(rule, is_continued=is_continued)
     problems, has_order = judge.problems, rule.results_follow_calls
     for index, message in enumerate(messages):
@@ -64,6 +66,37 @@ def is_legal(messages: Sequence[Message], rule: SequenceRule, *, is_continued: b
         if problems:
             return False
     return not judge.end(is_continued=has_stored_items(messages, rule))
+
+
+def _is_plain(messages: Sequence[Message]) -> bool:
+    """Whether there is only text, calls with ids of their own, and directly after them their results: legal in every format."""
+    pending: set[str] = set()
+    seen = {""}
+    for message in messages:
+        is_model = message.role == "assistant"
+        if is_model and pending:
+            return False
+        for part in message.parts:
+            kind = type(part)
+            if kind is Text:
+                if pending and not is_model:
+                    return False
+            elif kind is ToolCallRequest:
+                call_id = part.tool_call_id  # type: ignore[union-attr]
+                if not is_model or call_id in seen:
+                    return False
+                seen.add(call_id)
+                pending.add(call_id)
+            elif kind is ToolCallResult and not is_model:
+                call_id = part.tool_call_id  # type: ignore[union-attr]
+                if call_id not in pending:
+                    return False
+                pending.remove(call_id)
+            else:
+                return False
+        if pending and not is_model and not message.parts:
+            return False
+    return not pending
 
 
 def has_stored_items(messages: Sequence[Message], rule: SequenceRule) -> bool:
