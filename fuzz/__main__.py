@@ -19,7 +19,7 @@ with atheris.instrument_imports():
     from antiphon.history import SqliteStore, decode_entry, encode_entry
     from antiphon.repair import repair
     from antiphon.wire import Assembler, formats
-    from antiphon.wire.sse import SseReader
+    from antiphon.wire.streams.sse import SseReader
 
     for _name in formats:
         for _module in ("request", "response", "stream_reader", "stream_writer", "rules"):

@@ -11,7 +11,7 @@ from msgspec import Struct
 from antiphon.wire import Format
 from antiphon.wire.delta import Assembler, ModelOutputDelta
 from antiphon.wire.output import ModelOutput
-from antiphon.wire.sse import SseReader
+from antiphon.wire.streams.sse import SseReader
 
 
 class WholeAnswer:

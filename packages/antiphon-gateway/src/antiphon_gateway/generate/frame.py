@@ -15,7 +15,7 @@ import msgspec
 from antiphon.wire import Format
 from antiphon.wire.delta import Failed
 from antiphon.wire.output import ProviderError
-from antiphon.wire.sse import SseReader
+from antiphon.wire.streams.sse import SseReader
 
 
 class StreamFrame:

@@ -19,7 +19,7 @@ from antiphon.errors import AntiphonError
 from antiphon.http.governor import Governor, Hold
 from antiphon.http.messages import Response, ResponseStream, StreamSource
 from antiphon.wire.output import ProviderError
-from antiphon.wire.sse import SseEvent, SseReader
+from antiphon.wire.streams.sse import SseEvent, SseReader
 from antiphon_gateway.errors import INTERNAL_ERROR, overloaded
 from antiphon_gateway.state.unfinished import UnfinishedAnswers
 from antiphon_gateway.threads import STATE

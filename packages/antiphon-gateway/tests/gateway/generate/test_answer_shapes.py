@@ -10,7 +10,7 @@ import pytest
 
 from antiphon.parts import Text, ToolCallRequest
 from antiphon.wire.output import ModelOutput
-from antiphon.wire.sse import SseReader
+from antiphon.wire.streams.sse import SseReader
 from gateway.rig import Rig, path_of, rig
 from gateway.strict_upstream import USAGE
 

@@ -17,7 +17,7 @@ from antiphon.parts import Text, text_of
 from antiphon.wire import FORMATS, formats
 from antiphon.wire.output import ErrorKind
 from antiphon.wire.request import Message, ModelRequest
-from antiphon.wire.sse import SseReader
+from antiphon.wire.streams.sse import SseReader
 from antiphon_gateway.config.settings import Config, ModelSettings
 from antiphon_gateway.generate.body_fields import stream_options, with_usage_requested
 from antiphon_gateway.generate.channels import without_usage

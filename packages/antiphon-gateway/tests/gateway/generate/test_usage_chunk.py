@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from antiphon.wire import FORMATS
-from antiphon.wire.sse import SseReader
+from antiphon.wire.streams.sse import SseReader
 from antiphon_gateway.access.client_keys import hash_key
 from antiphon_gateway.config.settings import ClientKeySettings
 from gateway.rig import Rig, rig

@@ -11,7 +11,7 @@ import msgspec
 
 from antiphon.http.messages import Response
 from antiphon.wire.output import ProviderError
-from antiphon.wire.sse import SseEvent
+from antiphon.wire.streams.sse import SseEvent
 from antiphon_gateway.state import background
 from antiphon_gateway.state.background import BackgroundAnswers
 from antiphon_gateway.state.file import open_state_file

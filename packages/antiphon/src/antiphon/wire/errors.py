@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import Struct
 
-from antiphon.wire.codec.html_text import is_page, page_text, page_title
+from antiphon.wire.html_text import is_page, page_text, page_title
 from antiphon.wire.output import ErrorKind, ProviderError, kind_of_status
 
 MAX_MESSAGE = 2000

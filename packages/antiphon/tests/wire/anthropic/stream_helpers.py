@@ -9,7 +9,7 @@ import msgspec
 
 from antiphon.parts import Text, ToolCallRequest
 from antiphon.wire import Assembler, ModelOutput, ModelOutputDelta
-from antiphon.wire.sse import SseReader
+from antiphon.wire.streams.sse import SseReader
 from support.wire_formats import ANTHROPIC
 from wire.anthropic.bodies import without_nulls
 

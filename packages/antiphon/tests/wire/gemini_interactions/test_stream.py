@@ -15,7 +15,7 @@ from antiphon.parts import Audio, Image, Native, Refusal, Text, Thinking, ToolCa
 from antiphon.providers.engine.response_reader import deltas_from_output
 from antiphon.wire.delta import Failed, Finished, ModelOutputDelta, PartDelta, PartStarted, Started
 from antiphon.wire.output import ModelOutput, ProviderError
-from antiphon.wire.sse import SseReader
+from antiphon.wire.streams.sse import SseReader
 from support.corpus import in_collection, streams
 from support.history_strategies import output_parts
 from support.interactions_spec import EVENT, FORMAT, problems

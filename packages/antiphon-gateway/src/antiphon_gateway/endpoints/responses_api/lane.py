@@ -18,7 +18,7 @@ from antiphon.http.messages import StreamSource
 from antiphon.http.server.websocket import WebSocket
 from antiphon.ids import new_id
 from antiphon.wire.output import ProviderError
-from antiphon.wire.sse import SseReader
+from antiphon.wire.streams.sse import SseReader
 from antiphon_gateway.endpoints.answer_shapes import ResponseShape
 from antiphon_gateway.endpoints.responses_api.steering import Steer, inherited_settings
 from antiphon_gateway.errors import INTERNAL_ERROR

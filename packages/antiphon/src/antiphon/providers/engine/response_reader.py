@@ -16,7 +16,6 @@ from msgspec import structs
 from antiphon.errors import TransportError, WireError
 from antiphon.parts import OutputPart, Refusal, Text, Thinking, ToolCallRequest
 from antiphon.wire import Format
-from antiphon.wire.codec.html_text import MAX_PAGE, page_text, page_title
 from antiphon.wire.delta import (
     Failed,
     Finished,
@@ -28,6 +27,7 @@ from antiphon.wire.delta import (
     UsageReported,
 )
 from antiphon.wire.format import StreamReader
+from antiphon.wire.html_text import MAX_PAGE, page_text, page_title
 from antiphon.wire.output import NOT_AN_ANSWER, ErrorKind, ModelOutput, ProviderError
 
 MAX_BODY_BYTES = 64 * 1024 * 1024

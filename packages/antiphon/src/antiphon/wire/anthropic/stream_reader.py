@@ -22,7 +22,6 @@ from antiphon.wire.anthropic.content import read_output_block
 from antiphon.wire.anthropic.errors import read_error
 from antiphon.wire.anthropic.response import RESPONSE_FIELDS, read_stop_reason, read_usage
 from antiphon.wire.anthropic.shapes import unread_fields
-from antiphon.wire.codec.stream import CUT, DeltaReader
 from antiphon.wire.delta import (
     Failed,
     Finished,
@@ -33,7 +32,8 @@ from antiphon.wire.delta import (
     Started,
     UsageReported,
 )
-from antiphon.wire.sse import SseEvent, SseReader
+from antiphon.wire.streams.reader import CUT, DeltaReader
+from antiphon.wire.streams.sse import SseEvent, SseReader
 
 _decode = msgspec.json.Decoder().decode
 _DELTA_FIELDS = frozenset({"type", "stop_reason", "stop_sequence"})

@@ -24,7 +24,6 @@ from antiphon.wire.anthropic.response import (
     write_stop_reason,
     write_usage,
 )
-from antiphon.wire.codec.stream import DeltaWriter, encode_line
 from antiphon.wire.delta import (
     Failed,
     Finished,
@@ -38,6 +37,7 @@ from antiphon.wire.delta import (
 )
 from antiphon.wire.loss import Loss, own_extras
 from antiphon.wire.readable import transcribe
+from antiphon.wire.streams.writer import DeltaWriter, encode_line
 from antiphon.wire.tool_calls import EMPTY_ARGUMENTS, report_raw_arguments
 
 _END = b"}}\n\n"

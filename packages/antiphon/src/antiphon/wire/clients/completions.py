@@ -18,7 +18,6 @@ import msgspec
 from antiphon.errors import WireError
 from antiphon.ids import new_id
 from antiphon.parts import Native, NativeExtras, OutputPart, Refusal, Text
-from antiphon.wire.codec.stream import DeltaWriter, encode_line
 from antiphon.wire.delta import (
     Failed,
     Finished,
@@ -38,7 +37,8 @@ from antiphon.wire.openai_chat.stream_reader import StreamReader as ChatStreamRe
 from antiphon.wire.output import ModelOutput
 from antiphon.wire.request import Message, ModelRequest, SequenceRule
 from antiphon.wire.rules import json_type_name
-from antiphon.wire.sse import SseEvent
+from antiphon.wire.streams.sse import SseEvent
+from antiphon.wire.streams.writer import DeltaWriter, encode_line
 
 __all__ = ["read_error", "write_error"]
 

@@ -31,7 +31,6 @@ from antiphon.parts import (
     ToolCallResult,
 )
 from antiphon.wire.codec.open_calls import OpenCalls
-from antiphon.wire.codec.stream import DeltaWriter, encode_line
 from antiphon.wire.delta import (
     Failed,
     Finished,
@@ -51,6 +50,7 @@ from antiphon.wire.openai_chat.errors import read_error
 from antiphon.wire.output import ModelOutput, ProviderError
 from antiphon.wire.request import Message, ModelRequest, OutputFormat, Reasoning, SequenceRule, ToolDefinition
 from antiphon.wire.rules import json_type_name
+from antiphon.wire.streams.writer import DeltaWriter, encode_line
 from antiphon.wire.tool_calls import arguments_object
 
 __all__ = ["read_error"]

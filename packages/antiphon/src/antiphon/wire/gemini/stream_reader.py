@@ -17,8 +17,6 @@ import msgspec
 from msgspec import Struct, structs
 
 from antiphon.parts import Native, NativeExtras, OutputPart, Text, Thinking, ToolCallRequest
-from antiphon.wire.codec.json_array import JsonStreamReader
-from antiphon.wire.codec.stream import CUT, DeltaReader
 from antiphon.wire.delta import (
     Finished,
     PartDelta,
@@ -45,6 +43,8 @@ from antiphon.wire.gemini.response import (
     write_stop_reason,
 )
 from antiphon.wire.output import MAX_CANDIDATES, NOT_AN_ANSWER, ProviderError
+from antiphon.wire.streams.json_array import JsonStreamReader
+from antiphon.wire.streams.reader import CUT, DeltaReader
 from antiphon.wire.tool_calls import CallIdTracker
 from antiphon.wire.vendors.google import parse_time
 

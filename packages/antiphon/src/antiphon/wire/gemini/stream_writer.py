@@ -16,7 +16,6 @@ from typing import Any
 from msgspec import Struct
 
 from antiphon.parts import NativeExtras, OutputPart, Refusal, Text, Thinking, ToolCallRequest
-from antiphon.wire.codec.stream import DeltaWriter, encode_line
 from antiphon.wire.delta import (
     Failed,
     Finished,
@@ -44,6 +43,7 @@ from antiphon.wire.gemini.response import (
 )
 from antiphon.wire.loss import lose_native
 from antiphon.wire.output import ProviderError
+from antiphon.wire.streams.writer import DeltaWriter, encode_line
 from antiphon.wire.vendors.google import has_mark
 
 

@@ -17,8 +17,6 @@ import msgspec
 from msgspec import Struct, field
 
 from antiphon.parts import Native, NativeExtras, Text, Thinking, TokenUsage, ToolCallRequest
-from antiphon.wire.codec.object_stream import ObjectStreamReader
-from antiphon.wire.codec.stream import CUT
 from antiphon.wire.delta import Finished, PartDelta, PartEnded, PartExtended, UsageReported
 from antiphon.wire.gemini_interactions import FORMAT
 from antiphon.wire.gemini_interactions.content import (
@@ -40,6 +38,7 @@ from antiphon.wire.gemini_interactions.response import (
 )
 from antiphon.wire.loss import other_fields
 from antiphon.wire.output import StopReason
+from antiphon.wire.streams.reader import CUT, ObjectStreamReader
 from antiphon.wire.vendors.google import parse_time
 
 

@@ -14,7 +14,6 @@ import msgspec
 from msgspec import Struct, structs
 
 from antiphon.parts import Native, NativeExtras, Refusal, Text, Thinking, ToolCallRequest
-from antiphon.wire.codec.object_stream import ObjectStreamWriter, finished_output
 from antiphon.wire.delta import Finished, PartStarted, Started, merged
 from antiphon.wire.gemini_interactions import FORMAT
 from antiphon.wire.gemini_interactions.content import STEP, StepWriter, step_fields, write_model_steps
@@ -22,6 +21,7 @@ from antiphon.wire.gemini_interactions.errors import error_object
 from antiphon.wire.gemini_interactions.response import SINGLE_CANDIDATE, interaction, to_interaction_id
 from antiphon.wire.loss import Loss, own_extras
 from antiphon.wire.output import ModelOutput, ProviderError
+from antiphon.wire.streams.writer import ObjectStreamWriter, finished_output
 
 _encode = msgspec.json.Encoder().encode
 DONE = b"event: done\ndata: [DONE]\n\n"

@@ -18,14 +18,15 @@ import msgspec
 from msgspec import Struct
 
 from antiphon.parts import TokenUsage
-from antiphon.wire.codec.stream import CUT, DeltaReader, encode_line
 from antiphon.wire.delta import ModelOutputDelta, PartDelta, Started, UsageReported
 from antiphon.wire.openai_chat import FORMAT
 from antiphon.wire.openai_chat.choice_reader import ChoiceReader
 from antiphon.wire.openai_chat.errors import read_error
 from antiphon.wire.openai_chat.response import read_usage
 from antiphon.wire.output import MAX_CANDIDATES, ProviderError
-from antiphon.wire.sse import SseEvent, SseReader
+from antiphon.wire.streams.reader import CUT, DeltaReader
+from antiphon.wire.streams.sse import SseEvent, SseReader
+from antiphon.wire.streams.writer import encode_line
 
 _READ_FIELDS = frozenset(("id", "object", "created", "model", "choices", "usage", "obfuscation", "p"))
 _MAX_UNDECODED = 65536

@@ -19,7 +19,6 @@ import msgspec
 from msgspec import Struct, structs
 
 from antiphon.parts import Native, NativeExtras, OutputPart, Refusal, Text, Thinking, ToolCallRequest
-from antiphon.wire.codec.object_stream import ObjectStreamReader
 from antiphon.wire.delta import (
     Finished,
     PartDelta,
@@ -31,6 +30,7 @@ from antiphon.wire.openai_responses import FORMAT
 from antiphon.wire.openai_responses.content import read_model_item
 from antiphon.wire.openai_responses.errors import read_error
 from antiphon.wire.openai_responses.response import created_of, read_stop_reason, read_usage, response_extras
+from antiphon.wire.streams.reader import ObjectStreamReader
 
 
 class StreamEvent(Struct, gc=False):

@@ -14,7 +14,6 @@ from typing import Any
 from msgspec import Struct, structs
 
 from antiphon.parts import NativeExtras, OutputPart, Refusal, Text, Thinking, ToolCallRequest
-from antiphon.wire.codec.object_stream import ObjectStreamWriter, finished_output
 from antiphon.wire.delta import Finished, PartStarted, Started, merged
 from antiphon.wire.loss import Loss
 from antiphon.wire.openai_responses import FORMAT
@@ -30,6 +29,7 @@ from antiphon.wire.openai_responses.errors import response_error
 from antiphon.wire.openai_responses.item_ids import IdGenerator
 from antiphon.wire.openai_responses.response import SINGLE_CANDIDATE, read_response, response_body, to_response_id
 from antiphon.wire.output import ModelOutput, ProviderError
+from antiphon.wire.streams.writer import ObjectStreamWriter, finished_output
 
 
 class _Item(Struct):

@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from antiphon.wire.codec.json_array import JsonStreamReader
+from antiphon.wire.streams.json_array import JsonStreamReader
 from support.examples import at_least
 
 words = st.sampled_from(["rain", "}", "{", "\n}", '"', "\\", 'a}\n,{"b":1}', "é", "", "]"])

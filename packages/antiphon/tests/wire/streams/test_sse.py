@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.wire import sse
-from antiphon.wire.sse import SseEvent, SseOverflow, SseReader
+from antiphon.wire.streams import sse
+from antiphon.wire.streams.sse import SseEvent, SseOverflow, SseReader
 
 payloads = st.lists(
     st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=12)

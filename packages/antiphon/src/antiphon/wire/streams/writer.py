@@ -1,21 +1,19 @@
-"""Streams of named JSON events that build one object, item by item: the Responses and the Interactions API.
+"""The frame of stream writers: deltas of any format in, the bytes of a stream out, and nothing after its end.
 
-The reader calls a handler for each type of event; types that it does not know are skipped. It keeps the items that were announced
-by their index; an event of an item that was not announced opens one. The writer passes each delta to the method that a format has
-for it, and joins the events that the methods emit. Both start the object once, with the first event that needs it.
+`ObjectStreamWriter` is for streams of named events that build one object, item by item: the Responses and the Interactions API.
+It passes each delta to the method that a format has for it, and joins the events that the methods emit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 from msgspec import structs
 
-from antiphon.parts import NativeExtras, OutputPart
-from antiphon.wire.codec.stream import DeltaReader, DeltaWriter, encode_line
+from antiphon.parts import NativeExtras, TokenUsage
 from antiphon.wire.delta import (
+    Failed,
     Finished,
     ModelOutputDelta,
     PartDelta,
@@ -26,22 +24,68 @@ from antiphon.wire.delta import (
     UsageReported,
     overlaid,
 )
-from antiphon.wire.loss import lose_candidates
+from antiphon.wire.loss import Losses, lose_candidates
 from antiphon.wire.output import ModelOutput, ProviderError
-from antiphon.wire.sse import SseEvent, SseReader
+from antiphon.wire.streams.reader import CUT
+from antiphon.wire.streams.sse import SseReader
+
+_encode = msgspec.json.Encoder().encode
 
 
-class NamedEvent(Protocol):
-    """An event: its type, and the error of one that has no type."""
+def encode_line(value: Any) -> bytes:
+    """JSON on one line, whatever a client takes for the end of a line. Every stream writer encodes with it.
 
-    type: Any
-    error: Any
+    Arguments are embedded as the model wrote them, and may have line ends between their values. Inside strings JSON allows
+    U+2028, U+2029 and U+0085 unescaped, where httpx, `str.splitlines` and the dot of a regular expression end a line.
+    """
+    data = _encode(value)
+    if b"\n" in data or b"\r" in data:
+        data = msgspec.json.format(data, indent=-1)
+    if data.isascii():
+        return data
+    return (
+        data.replace(b"\xe2\x80\xa8", b"\\u2028").replace(b"\xe2\x80\xa9", b"\\u2029").replace(b"\xc2\x85", b"\\u0085")
+    )
 
 
-class OpenItem(Protocol):
-    """An item that is being read."""
+class DeltaWriter:
+    """Writes one stream, and nothing after its end.
 
-    is_done: bool
+    Subclasses implement `_write`, and set `_has_ended` with an error or the last bytes of an answer; `_close` if that is the end.
+    """
+
+    def __init__(self, model: str = "") -> None:
+        self.losses = Losses()
+        self._model = model
+        self._usage: TokenUsage | None = None
+        self._has_ended = False
+
+    def write(self, delta: ModelOutputDelta) -> bytes:
+        """The bytes of a delta; there may be none."""
+        return b"" if self._has_ended else self._write(delta)
+
+    def resume(self, first: bytes, last: bytes) -> None:
+        """Go on with a stream that the upstream began with the event `first`, up to the events `last`.
+
+        What follows names no answer and has no number in most formats.
+        """
+        del first, last
+
+    def close(self) -> bytes:
+        """The end of the stream; an error if the answer is not complete."""
+        if self._has_ended:
+            return b""
+        end = self._close()
+        self._has_ended = True
+        return end
+
+    def _write(self, delta: ModelOutputDelta) -> bytes:
+        """The bytes of a delta, before the end."""
+        raise NotImplementedError
+
+    def _close(self) -> bytes:
+        """The end of a stream that has not ended."""
+        return self._write(Failed(CUT))
 
 
 class OpenPart(Protocol):
@@ -50,91 +94,7 @@ class OpenPart(Protocol):
     natives: list[NativeExtras | None]
 
 
-AnyEvent = TypeVar("AnyEvent", bound=NamedEvent)
-AnyItem = TypeVar("AnyItem", bound=OpenItem)
 AnyPart = TypeVar("AnyPart", bound=OpenPart)
-
-
-class ObjectStreamReader(DeltaReader[SseEvent], Generic[AnyEvent, AnyItem]):
-    """Reads one stream: `decode` gives an event, and `handlers` have a function for each type."""
-
-    _format = ""
-
-    def __init__(
-        self, decode: Callable[[bytes], AnyEvent], handlers: Mapping[str, Callable[[Any, AnyEvent], None]]
-    ) -> None:
-        super().__init__(SseReader())
-        self._decode = decode
-        self._handlers = handlers
-        self._items: dict[Any, AnyItem] = {}
-        self._last: AnyItem | None = None
-        self._last_part: OutputPart | None = None
-        self._next = 0
-        self._is_started = False
-        self._created: int | None = None
-
-    def _read_events(self, events: list[SseEvent]) -> None:
-        decode, handlers = self._decode, self._handlers
-        for name, data in events:
-            try:
-                event = decode(data)
-            except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-                if not data or data == b"[DONE]":
-                    continue
-                self._fail(self._malformed(f"event is not a JSON object: {error}"))
-                return
-            kind = event.type
-            if type(kind) is not str:
-                if kind is not None:
-                    continue
-                kind = "error" if event.error is not None else name.decode("utf-8", "replace")
-            if kind in handlers:
-                handlers[kind](self, event)
-                if self._is_over:
-                    return
-
-    def _start(self, given: Any) -> None:
-        """Start the answer with the fields of the object, once."""
-        if self._is_started:
-            return
-        self._is_started = True
-        fields = given if type(given) is dict else {}
-        names = {name: fields[name] for name in ("id", "model") if type(fields.get(name)) is str}
-        self._created = self._read_created(fields)
-        self._out.append(Started(**names, created=self._created, format=self._format))
-
-    def _read_created(self, fields: dict[str, Any]) -> int | None:
-        raise NotImplementedError
-
-    def _announce(self, index: Any, item: Any) -> None:
-        """Open an item that an event announces."""
-        key = index if type(index) is int else len(self._items)
-        if type(item) is dict and key not in self._items:
-            self._open(key, item)
-
-    def _item_at(self, index: Any, kind: str) -> AnyItem:
-        """The item an event belongs to; one of this kind, if it was never announced."""
-        if type(index) is not int:
-            if self._last is not None and not self._last.is_done:
-                return self._last
-            index = len(self._items)
-        found = self._items.get(index)
-        return found if found is not None else self._open(index, {"type": kind})
-
-    def _open(self, key: Any, item: dict[str, Any]) -> AnyItem:
-        raise NotImplementedError
-
-    def _take_index(self) -> int:
-        """The index of the next part."""
-        self._next += 1
-        return self._next - 1
-
-    def _start_part(self, part: OutputPart, index: int | None = None) -> int:
-        """Start a part, at the next index or at one that was kept for it."""
-        index = self._take_index() if index is None else index
-        self._last_part = part
-        self._out.append(PartStarted(index, part))
-        return index
 
 
 class ObjectStreamWriter(DeltaWriter, Generic[AnyPart]):

@@ -14,7 +14,7 @@ import re
 
 import msgspec
 
-from antiphon.wire.sse import MAX_EVENT, SseOverflow, SseReader
+from antiphon.wire.streams.sse import MAX_EVENT, SseOverflow, SseReader
 
 _BOM = b"\xef\xbb\xbf"
 _SPACE = b" \t\r\n"
