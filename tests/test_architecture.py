@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from antiphon import extensions
-from support.repository import LIBRARY, ROOT, SOURCES
+from support.repository import CHAT, GATEWAY, LIBRARY, ROOT, SOURCES
 
 LAYERS = """
 closing errors ids media_types model_name private_files text
@@ -279,6 +279,22 @@ def test_files_have_a_header_and_at_most_500_lines() -> None:
         assert lines <= 500 or "lines" in text.split('"""')[1], (
             f"{module} has {lines} lines and its header does not say why"
         )
+
+
+def test_servers_leave_the_default_executor_to_name_resolution() -> None:
+    """What a gateway runs waits in `Threads` of its kind: a database or a file that hangs must not stop host names."""
+    rooms = (
+        LIBRARY / "http",
+        LIBRARY / "providers",
+        GATEWAY,
+        CHAT / "page",
+    )
+    files = [file for room in rooms for file in room.rglob("*.py")]
+    assert len(files) > 150
+    found = re.compile(r"to_thread|run_in_executor|ThreadPoolExecutor")
+    assert [f"{file}: {word}" for file in files for word in found.findall(file.read_text())] == [], (
+        "use antiphon.threads"
+    )
 
 
 def test_importing_antiphon_loads_only_the_standard_library_and_msgspec() -> None:

@@ -5,12 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-import re
 import threading
 import traceback
 import weakref
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -125,13 +123,3 @@ def test_one_kind_that_hangs_stops_no_other() -> None:
         await asyncio.gather(*stuck)
 
     asyncio.run(asyncio.wait_for(work(), 60))
-
-
-def test_the_gateway_leaves_the_default_executor_to_name_resolution() -> None:
-    gateway = Path(threads_module.__file__).parent / "gateway"
-    found = [
-        f"{path.relative_to(gateway)}: {word}"
-        for path in gateway.rglob("*.py")
-        for word in re.findall(r"to_thread|run_in_executor|ThreadPoolExecutor", path.read_text())
-    ]
-    assert found == [], "use one of antiphon_gateway.threads"

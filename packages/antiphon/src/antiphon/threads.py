@@ -64,6 +64,10 @@ class Threads:
         return result
 
 
+STORES = Threads("store", workers=8, waiting=128)
+"""Conversations in a store, as the chat reads and draws them."""
+
+
 class _Job:
     """One call. It is taken once: by a thread that makes it, or to give it up."""
 

@@ -6,7 +6,6 @@ page builds its elements from text. Every response has headers that forbid type 
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping
@@ -27,6 +26,7 @@ from antiphon.http.server.application import Handler as RequestHandler
 from antiphon.page.files import SECURITY_HEADERS, PageFiles
 from antiphon.prices.table import PriceTable
 from antiphon.providers.client import ProviderClient
+from antiphon.threads import STORES
 from antiphon_chat.page.access import API, READING, AccessControl, ModelAccess
 from antiphon_chat.page.api.conversations import ConversationApi
 from antiphon_chat.page.api.mcp import McpApi
@@ -274,7 +274,7 @@ class ChatApp(Application):
     async def _markdown(self, request: ChatRequest) -> Response:
         """The blocks of texts that are not in an entry: results of tools."""
         texts = request.read(MarkdownTexts).texts
-        drawn = await asyncio.to_thread(lambda: b",".join(map(blocks_json, texts)))
+        drawn = await STORES.run(lambda: b",".join(map(blocks_json, texts)))
         return Response(headers={"content-type": "application/json"}, body=b'{"blocks":[%s]}' % drawn)
 
     def _turns(self) -> TurnSettings:

@@ -29,6 +29,7 @@ from antiphon.history import HistoryEntry, ModelOutputEntry
 from antiphon.parts import InputPart, ToolCallRequest
 from antiphon.prices.table import PriceTable
 from antiphon.providers.presets import PRESETS
+from antiphon.threads import STORES
 from antiphon.wire.output import ProviderError
 from antiphon_chat.page.drawn_text import TextDrawing
 from antiphon_chat.page.event_stream import (
@@ -139,7 +140,7 @@ class LiveConversation:
 
     async def _in_a_thread(self, work: Callable[[], T]) -> T:
         async with self._store_lock:
-            return work() if self.is_running else await asyncio.to_thread(work)
+            return work() if self.is_running else await STORES.run(work)
 
     async def refresh(self) -> None:
         """Take in what others appended to the stored conversation, unless a turn is running here."""

@@ -21,6 +21,7 @@ from antiphon.history import AgentHistory, HistoryStore
 from antiphon.history.store import ConversationInfo
 from antiphon.ids import is_id
 from antiphon.prices.table import PriceTable
+from antiphon.threads import STORES
 from antiphon_chat.page.live_conversation import LiveConversation
 from antiphon_chat.shared.conversations.changes import set_title
 from antiphon_chat.shared.partial_answers import PartialAnswers
@@ -71,7 +72,7 @@ class OpenConversations:
 
     async def ask(self, question: Callable[[], T]) -> T:
         """Call the store in a thread if it is remote."""
-        return question() if self.store.is_local else await asyncio.to_thread(question)
+        return question() if self.store.is_local else await STORES.run(question)
 
     async def create(self, owner: str, title: str = "") -> LiveConversation:
         """A new conversation."""
@@ -95,7 +96,7 @@ class OpenConversations:
             self._evict_idle()
             live = self._open.get(conversation)
             if live is None:
-                history = await asyncio.to_thread(self.store.open, conversation)
+                history = await STORES.run(self.store.open, conversation)
                 live = self._add(history, owner)
         await live.refresh()
         return live

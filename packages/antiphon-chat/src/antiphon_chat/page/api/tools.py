@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from msgspec import structs
 
 from antiphon.http.messages import Response
+from antiphon.threads import STORES
 from antiphon.tools.statistics import tool_statistics
 from antiphon_chat.page.open_conversations import OpenConversations, owner_tag
 from antiphon_chat.page.request import ChatRequest
@@ -28,5 +29,5 @@ class ToolApi:
         since = datetime.now(UTC) - timedelta(days=days) if days else None
         tag = owner_tag(request.owner) if request.owner else None
         async with self._counting:  # every log is read: one reader at a time
-            tools = await asyncio.to_thread(tool_statistics, self._conversations.store, since=since, tag=tag)
+            tools = await STORES.run(tool_statistics, self._conversations.store, since=since, tag=tag)
         return Response.json({"tools": [{**structs.asdict(tool), "mean_seconds": tool.mean_seconds} for tool in tools]})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
 from msgspec import Struct
@@ -10,6 +9,7 @@ from msgspec import Struct
 from antiphon.conversation import Decision
 from antiphon.http.messages import Response
 from antiphon.parts import InputPart
+from antiphon.threads import STORES
 from antiphon_chat.page.access import ModelAccess
 from antiphon_chat.page.live_conversation import LiveConversation
 from antiphon_chat.page.open_conversations import OpenConversations
@@ -104,7 +104,7 @@ class TurnApi:
         model = wanted.model or live.chat.model or self._models.default
         await self.admit(live, model, request.key)
         store = self._conversations.store
-        made = await asyncio.to_thread(make_branch, store, request.id, wanted.at)
+        made = await STORES.run(make_branch, store, request.id, wanted.at)
         branch = await self._conversations.open(made.id, request.owner)
         async with branch.writing:
             await branch.set_model(model)
@@ -113,7 +113,7 @@ class TurnApi:
     async def branches(self, request: ChatRequest) -> Response:
         """Where a conversation has alternatives."""
         await self._conversations.info(request.id, request.owner)
-        points = await asyncio.to_thread(branch_points, self._conversations.store, request.id)
+        points = await STORES.run(branch_points, self._conversations.store, request.id)
         return Response.json({"points": points})
 
     async def interrupt(self, request: ChatRequest) -> Response:

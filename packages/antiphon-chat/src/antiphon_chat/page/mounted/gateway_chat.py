@@ -25,6 +25,7 @@ from antiphon.providers.client import ProviderClient
 from antiphon.providers.default_model import MODEL_VARIABLE, PREFERRED, default_model, make_choice
 from antiphon.providers.http_provider import HttpProviderClient
 from antiphon.providers.router import ProviderRouter
+from antiphon.threads import STORES
 from antiphon.tools.embedded import parse_setting
 from antiphon_chat.offline import OfflineModel
 from antiphon_chat.page.access import AccessControl
@@ -96,7 +97,7 @@ class GatewayChat:
                 raise ApiError("the gateway is stopping")
             if self._app is None:
                 gateway, services = self._gateway, self._gateway.services
-                self._store = await asyncio.to_thread(open_chat_store, self._place)
+                self._store = await STORES.run(open_chat_store, self._place)
                 self._app = ChatApp(
                     self._store,
                     self._models,
