@@ -84,7 +84,7 @@ def test_the_doctor_asks_for_the_same_floors() -> None:
 
 
 def test_the_docs_name_the_same_ranges() -> None:
-    page = (ROOT / "docs" / "dependencies.md").read_text()
+    page = (ROOT / "docs" / "architecture.md").read_text()
     for name, (floor, below) in requirements().items():
         assert f"`>={floor},<{below}`" in page, name
 

@@ -12,13 +12,13 @@ from mkdocs.structure.files import File, Files
 ROOT = Path(__file__).parent.parent
 THEME = ROOT / "packages" / "antiphon" / "src" / "antiphon" / "page"
 SKILL = ROOT / "packages" / "antiphon" / "src" / "antiphon" / "SKILL.md"
-_LINK = re.compile(r"\]\(\.\./((?:examples|deploy|tests)[^)]*)\)")
+_LINK = re.compile(r"\]\(((?:\.\./)+)((?:examples|deploy|tests|packages)[^)]*)\)")
 
 
 def on_files(files: Files, config: Any) -> Files:
     """Add the files that guides link to outside docs/."""
     texts = [page.content_string for page in files.documentation_pages()]
-    for target in {name for text in texts for name in _LINK.findall(text)}:
+    for target in {name for text in texts for _, name in _LINK.findall(text)}:
         path = ROOT / target
         if path.is_file():
             files.append(File.generated(config, target, content=path.read_bytes()))
@@ -30,8 +30,11 @@ def on_files(files: Files, config: Any) -> Files:
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """Point the links at these copies; a link to a folder becomes its name."""
-    markdown = _LINK.sub(lambda found: found[0] if (ROOT / found[1]).is_dir() else f"]({found[1]})", markdown)
-    return re.sub(r"\[([^\]]*)\]\(\.\./deploy\)", r"\1", markdown)
+    up = "../"
+    markdown = _LINK.sub(
+        lambda found: found[0] if (ROOT / found[2]).is_dir() else f"]({found[1].removeprefix(up)}{found[2]})", markdown
+    )
+    return re.sub(r"\[([^\]]*)\]\((?:\.\./)+deploy\)", r"\1", markdown)
 
 
 def on_post_build(config: Any) -> None:

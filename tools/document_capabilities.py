@@ -1,4 +1,4 @@
-"""Write the tables "what happens to X on model Y" into docs/formats.md, by asking the writers themselves.
+"""Write the tables "what happens to X on model Y" into docs/gateway/formats.md, by asking the writers themselves.
 
 python tools/document_capabilities.py            rewrite the tables
 python tools/document_capabilities.py --check    exit with 1 if they are not current
@@ -16,7 +16,7 @@ from antiphon.parts import Audio, Document, Image, Text
 from antiphon.wire import Message, ModelRequest, OutputFormat, Reasoning, ToolChoice, ToolDefinition, formats
 from antiphon.wire.capabilities import capability_data
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "formats.md"
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "gateway" / "formats.md"
 BEGIN, END = "<!-- model tables: begin -->", "<!-- model tables: end -->"
 VENDORS = (("OpenAI", "openai-chat"), ("Anthropic", "anthropic"), ("Google", "gemini"))
 
@@ -144,7 +144,7 @@ def page_with_tables(page: str) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Write the model tables of docs/formats.md.")
+    parser = argparse.ArgumentParser(description="Write the model tables of docs/gateway/formats.md.")
     parser.add_argument("--check", action="store_true", help="only check that they are current")
     page = PAGE.read_text(encoding="utf-8")
     current = page_with_tables(page)

@@ -2,7 +2,7 @@
 
 Each case is two processes: one asks the agent to pay once and is killed; the other resumes it as the documentation of its
 framework says. Counted is what the ledger booked (0, 1, 2), and what the model learned in the end. The frameworks beside ours
-run in `.venv-effects-peers`, if `make effects` could install them there. The table goes to `docs/effects.md`.
+run in `.venv-effects-peers`, if `make effects` could install them there. The table goes to `docs/library/effects.md`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from msgspec import Struct
 from bench.effects.ledger import Ledger
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "effects.md"
+PAGE = ROOT / "docs" / "library" / "effects.md"
 RESULTS = ROOT / "bench" / "results" / "effects.json"
 PEERS = ROOT / ".venv-effects-peers" / "bin" / "python"
 BEGIN, END = "<!-- effects: begin -->\n", "<!-- effects: end -->\n"

@@ -1,4 +1,4 @@
-"""`python -m bench conform [NAME ...]`: the conformance suite against whole gateways, and the tables of `docs/conformance.md`.
+"""`python -m bench conform [NAME ...]`: the conformance suite against whole gateways; writes `docs/devtools/conformance.md`.
 
 Each gateway is a program of its own, configured as `antiphon conform --setup NAME` prints. What is installed in
 `.venv-gateway-peers` is measured; the rest keeps its last result. `python -m bench conform report` only writes the page again.
@@ -31,7 +31,7 @@ from antiphon_devtools.conform.upstream import MockProviders
 from bench.gateway.programs import PEERS, PORTKEY, ROOT, Contestant, DidNotStart, RunningGateway, free_port
 
 FILE = ROOT / "bench" / "results" / "conform.json"
-PAGE = ROOT / "docs" / "conformance.md"
+PAGE = ROOT / "docs" / "devtools" / "conformance.md"
 BADGE = ROOT / "docs" / "pictures" / "conformance-badge.svg"
 TITLES = {
     "antiphon": "Antiphon",

@@ -1,4 +1,4 @@
-"""The coding agents and command lines, and the few lines each of them needs. `docs/clients.md` says the same in words."""
+"""The coding agents and command lines, and the few lines each of them needs. `docs/gateway/clients.md` says the same in words."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def test_the_specification_would_notice_a_mistake(correct: str, wrong: str) -> N
 # The image.
 
 
-@pytest.mark.parametrize("page", ["deploy/Containerfile", "docs/deploy.md"])
+@pytest.mark.parametrize("page", ["deploy/Containerfile", "docs/gateway/deploy.md"])
 def test_a_read_only_container_has_a_volume_for_its_data(page: str) -> None:
     home = re.search(r"HOME=(\S+)", (ROOT / "deploy" / "Containerfile").read_text())
     assert home is not None

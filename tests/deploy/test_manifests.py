@@ -184,7 +184,11 @@ def test_what_the_service_stores_is_in_its_state_folder(monkeypatch: pytest.Monk
 
 def test_the_steps_of_the_documentation_make_a_configuration_for_the_unit(tmp_path: Path) -> None:
     steps = (
-        (ROOT / "docs" / "deploy.md").read_text().partition("## systemd")[2].partition("```sh\n")[2].partition("```")[0]
+        (ROOT / "docs" / "gateway" / "deploy.md")
+        .read_text()
+        .partition("## systemd")[2]
+        .partition("```sh\n")[2]
+        .partition("```")[0]
     )
     folder = tmp_path / "credentials"
     places = {"/etc/antiphon": tmp_path / "etc", "/run/credentials/antiphon.service": folder}

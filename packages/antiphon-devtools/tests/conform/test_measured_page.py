@@ -1,4 +1,4 @@
-"""The measured tables of `docs/conformance.md` say what `bench/results/conform.json` says."""
+"""The measured tables of `docs/devtools/conformance.md` say what `bench/results/conform.json` says."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Path and method to `Endpoint`: the format and the action of a path.
 
-`ROUTES` is the only list of paths; docs/gateway.md shows the same. Both listeners have the same routes. The path decides the
+`ROUTES` is the only list of paths; docs/gateway/apis.md shows the same. Both listeners have the same routes. The path decides the
 format of everything that is returned, errors included; only where several clients share a path (`/v1/models`) do the headers
 decide. Paths that begin with `/v1` are served without it too, Gemini's under each of its versions, and all of them after the
 prefixes that clients of Azure and of Anthropic-like hosts add.

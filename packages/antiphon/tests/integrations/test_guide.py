@@ -23,7 +23,7 @@ from langchain_core.messages import AIMessage, HumanMessage
 from openai.types.responses import ResponseOutputMessage, ResponseOutputText
 from pydantic_ai.models.test import TestModel
 
-PAGES = [ROOT / "docs" / "integrations.md", ROOT / "docs" / "zh" / "integrations.md"]
+PAGES = [ROOT / "docs" / "library" / "integrations.md", ROOT / "docs" / "zh" / "integrations.md"]
 BLOCK = re.compile(r"^```(python|py)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 

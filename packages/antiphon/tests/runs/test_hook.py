@@ -35,7 +35,7 @@ from support.repository import ROOT
 from support.valkey_server import running
 from support.waiting import until
 
-PAGE = ROOT / "docs" / "temporal.md"
+PAGE = ROOT / "docs" / "library" / "runs.md"
 
 
 def asked(store: SqliteStore) -> str:

@@ -1,6 +1,6 @@
 """A case: a conversation, what the provider does, and for which formats it applies. The files in `cases/` hold them as TOML.
 
-A file is a group. `docs/conformance.md` lists the fields; an unknown one is an error that names the file and the case.
+A file is a group. `docs/devtools/conformance.md` lists the fields; an unknown one is an error that names the file and the case.
 """
 
 from __future__ import annotations

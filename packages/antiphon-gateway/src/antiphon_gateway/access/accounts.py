@@ -3,7 +3,7 @@
 A request is admitted while something is left of every limit, and charged when it has ended, because its cost is not known
 before. A client below zero waits until its bucket is refilled, or its period ends. Requests of clients and model calls of the
 chat page are both checked and charged here. What is used is counted with all other processes (`share`); how far a client can
-exceed a limit is in docs/budgets.md. Counts belong to the name of a client and survive a reload.
+exceed a limit is in docs/gateway/spend.md. Counts belong to the name of a client and survive a reload.
 """
 
 from __future__ import annotations

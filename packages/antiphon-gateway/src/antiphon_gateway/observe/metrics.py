@@ -213,6 +213,11 @@ class Metrics:
         """Open connections and requests in progress. The listeners count them."""
         self.use_models(models)
 
+    @property
+    def families(self) -> tuple[Family, ...]:
+        """Every metric, in the order of a scrape."""
+        return tuple(self._families.values())
+
     def use_models(self, models: Iterable[str]) -> None:
         """Set the names of the routes."""
         routes = tuple(models)

@@ -1,6 +1,6 @@
 """The log lines of a finished request: one with every fact as a field, and a warning for each problem upstream.
 
-`LOG_FIELDS` is the list of fields; docs/gateway.md has the same list, and a test compares the two. A fact that does not apply
+`LOG_FIELDS` is the list of fields; docs/gateway/monitoring.md has the same, compared by a test. A fact that does not apply
 (the error of an answered request) is left out. On the console the text of the line has the main facts, and the fields only
 the rest. The line of a request is a warning if the request failed; a client's own mistake is not. Two facts get a warning of
 their own, once per request, because an operator has to act on them: an upstream key that was rejected, and a fallback. The

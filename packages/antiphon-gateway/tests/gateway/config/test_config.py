@@ -416,7 +416,7 @@ def test_the_sample_is_accepted() -> None:
 
 
 def test_the_page_names_every_key() -> None:
-    page = (ROOT / "docs" / "gateway.md").read_text()
+    page = (ROOT / "docs" / "reference" / "configuration.md").read_text()
     for table in config_schema()["$defs"].values():
         for key in table["properties"]:
             assert re.search(rf"\b{key}\b", page), key

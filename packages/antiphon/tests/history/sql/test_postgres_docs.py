@@ -1,4 +1,4 @@
-"""The `py` blocks of docs/postgres.md, which need a server, are run with one."""
+"""The `py` blocks of docs/library/postgres.md, which need a server, are run with one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from antiphon.history import HistoryStore
 from support.repository import ROOT
 
-PAGE = ROOT / "docs" / "postgres.md"
+PAGE = ROOT / "docs" / "library" / "postgres.md"
 
 
 def test_the_examples_run(postgres: str) -> None:

@@ -1,7 +1,7 @@
 """A credential's states as one table: from a state, an event, the state that follows and until when.
 
 Each row plays events on a pool with one key and a clock that only the events move, and then looks at the state of the whole key
-and of the model `m`. The rows are those of the design; `docs/providers.md` has them in words.
+and of the model `m`. The rows are those of the design; `docs/library/providers.md` has them in words.
 """
 
 from __future__ import annotations
