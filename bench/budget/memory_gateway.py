@@ -29,11 +29,10 @@ from antiphon_gateway.observe.tracing import tracer_from_environment
 from antiphon_gateway.runtime.loaded import LoadedConfig
 from antiphon_gateway.runtime.media import MediaFetcher
 from antiphon_gateway.runtime.services import Services
+from antiphon_gateway.state.answers import AnswerStore
 from antiphon_gateway.state.background import BackgroundAnswers
 from antiphon_gateway.state.conversations import ConversationStore
-from antiphon_gateway.state.store import ResponseStore
-from antiphon_gateway.state.unfinished import UnfinishedAnswers
-from antiphon_gateway.state.upstream_answers import UpstreamAnswers
+from antiphon_gateway.state.file import StateFile
 from bench.workload.streams import streams, words_of
 
 MODEL = "gpt-4o"
@@ -139,7 +138,7 @@ def build_gateway() -> Gateway:
             ModelSettings(name="claude-*", targets=(f"scripted/{MODEL}",)),
         ),
     )
-    state = ResponseStore("", seconds=60, limit=100)
+    answers = AnswerStore(StateFile(seconds=60, limit=100))
     database = OperatorDatabase(":memory:")
     metrics, recent, spans = (
         Metrics((model.name for model in config.models), version="bench"),
@@ -149,10 +148,9 @@ def build_gateway() -> Gateway:
     accounts = ClientAccounts()
     services = Services(
         transport=MemoryUpstream(),
-        state=state,
-        conversations=ConversationStore(state.file, seconds=60, limit=100),
-        background=BackgroundAnswers(UnfinishedAnswers(state.file, seconds=60)),
-        upstream_answers=UpstreamAnswers(state.file, seconds=60, limit=100),
+        answers=answers,
+        conversations=ConversationStore(answers.file),
+        background=BackgroundAnswers(answers),
         media=MediaFetcher(),
         accounts=accounts,
         recorder=Recorder((metrics, recent, RequestLog(), spans), accounts),

@@ -18,7 +18,7 @@ from antiphon.history import ModelInputEntry, SqliteStore
 from antiphon.private_files import create_private_file, exposure, make_private_folder
 from antiphon.tools.builtin import builtin_tools
 from antiphon.tools.builtin.plan_store import PlanStore
-from antiphon_gateway.state.store import ResponseStore
+from antiphon_gateway.state.file import StateFile
 
 UMASKS = [0o000, 0o022, 0o077, 0o777]
 
@@ -73,7 +73,7 @@ def test_databases_and_their_journals_are_private(tmp_path: Path, umask: int) ->
     with (
         SqliteStore(folder / "chats.db") as store,
         PlanStore(folder / "plans.db") as plans,
-        ResponseStore(folder / "responses.db"),
+        StateFile(folder / "responses.db"),
     ):
         store.create().append(ModelInputEntry.of("for my eyes only"))
         assert plans.list() is not None

@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias
 from msgspec import Struct
 
 from antiphon.wire import FORMATS
-from antiphon_gateway.state.store import PREVIOUS_FIELDS
+from antiphon_gateway.state.continuing import PREVIOUS_FIELDS
 from laws.gateway_simulation.fault_upstream import FAULTS
 
 MODELS: dict[str, tuple[str, ...]] = {

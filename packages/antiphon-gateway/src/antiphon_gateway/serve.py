@@ -43,12 +43,10 @@ from antiphon_gateway.runtime.media import MediaFetcher
 from antiphon_gateway.runtime.services import Services
 from antiphon_gateway.share.state import SharedState, open_shared_store
 from antiphon_gateway.share.workers import WorkerFiles, WorkerHealth, publish_forever
+from antiphon_gateway.state.answers import AnswerStore
 from antiphon_gateway.state.background import BackgroundAnswers
 from antiphon_gateway.state.conversations import ConversationStore
-from antiphon_gateway.state.size_limit import SizeLimit
-from antiphon_gateway.state.store import ResponseStore
-from antiphon_gateway.state.unfinished import UnfinishedAnswers
-from antiphon_gateway.state.upstream_answers import UpstreamAnswers
+from antiphon_gateway.state.file import StateFile
 from antiphon_gateway.threads import PROCESS
 
 logger = logging.getLogger("antiphon.gateway")
@@ -185,8 +183,7 @@ async def serve(
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await services.background.aclose()
-        await services.upstream_answers.aclose()
-        services.state.close()
+        await services.answers.aclose()
         services.spans.close()
         if services.ledger is not None:
             await PROCESS.run(services.ledger.close)
@@ -209,7 +206,6 @@ def _open_services(
 ) -> Services:
     """What all requests of the process share. `loaded` gives the configuration in use, once there is one."""
     settings = config.gateway
-    seconds, limit = settings.state_seconds, settings.state_limit
 
     def prices() -> PriceTable:
         return loaded().prices
@@ -228,8 +224,14 @@ def _open_services(
         is_shared=lambda: loaded().keys.has_several,
         setting="gateway.max_buffered_bytes",
     )
-    sizes = SizeLimit(settings.most_state_bytes, is_shared=lambda: loaded().keys.has_several)
-    state = ResponseStore(settings.state, seconds=seconds, limit=limit, sizes=sizes)
+    state = StateFile(
+        settings.state,
+        seconds=settings.state_seconds,
+        limit=settings.state_limit,
+        max_bytes=settings.most_state_bytes,
+        is_shared=lambda: loaded().keys.has_several,
+    )
+    answers = AnswerStore(state)
     recent, spans, refusals = RecentRequests(snapshots=snapshots), tracer_from_environment(), RefusalLog()
     accounts = ClientAccounts(shared.buckets, shared.counters, refusals.add)
     recorder = Recorder(
@@ -237,10 +239,9 @@ def _open_services(
     )
     return Services(
         transport=HttpClient(environ),
-        state=state,
-        conversations=ConversationStore(state.file, seconds=seconds, limit=limit, sizes=sizes),
-        background=BackgroundAnswers(UnfinishedAnswers(state.file, seconds=seconds, sizes=sizes)),
-        upstream_answers=UpstreamAnswers(state.file, seconds=seconds, limit=limit),
+        answers=answers,
+        conversations=ConversationStore(state),
+        background=BackgroundAnswers(answers),
         media=MediaFetcher(),
         accounts=accounts,
         recorder=recorder,

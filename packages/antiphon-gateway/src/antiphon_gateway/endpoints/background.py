@@ -1,4 +1,4 @@
-"""Background requests of every format that has them: start, get, follow and cancel.
+"""Background requests of every format that has them.
 
 What differs between formats is how an answer that is not complete looks (`answer_shapes`). A request is checked before it is
 accepted, so that a wrong model or a malformed body is refused at once and not found out by polling.
@@ -13,26 +13,20 @@ from typing import Any
 import msgspec
 from msgspec import structs
 
-from antiphon.errors import UnknownResponse, WireError
 from antiphon.http.messages import Response
 from antiphon.ids import new_id
 from antiphon.wire import formats
-from antiphon.wire.delta import Failed
 from antiphon.wire.output import ModelOutput, ProviderError
 from antiphon_gateway.endpoints.answer_shapes import SHAPES, empty_response
 from antiphon_gateway.errors import overloaded
 from antiphon_gateway.generate.body_fields import top_level_fields
 from antiphon_gateway.generate.generation import ID_PREFIXES, STREAM_HEADERS, Generation
-from antiphon_gateway.runtime.metered import MeteredRequest
-from antiphon_gateway.state.background import follow_stored
 from antiphon_gateway.state.connection import ConnectionAnswers
-from antiphon_gateway.state.store import StoredResponse, own_messages, previous_response_id
 from antiphon_gateway.threads import STATE
 
 _TRUE, _FALSE = b"true", b"false"
 _ANSWER_BYTES = 64 * 1024
 """What an answer in progress takes beside its request: its task, its connection and what was parsed."""
-_OVERDUE = ProviderError("the process that generated this answer has ended", "server")
 
 
 class Answering(Generation):
@@ -55,7 +49,7 @@ class Answering(Generation):
         parsed = formats[self.endpoint.format].read_request(body)
         expanded = answers.expand(parsed)
         if expanded is None:
-            expanded = await STATE.run(self.services.state.expand, parsed, owner=self.key.name)
+            expanded = await STATE.run(self.services.answers.expand, parsed, owner=self.key.name)
         response_id = f"{ID_PREFIXES[self.endpoint.format]}{new_id()}"
         if refusal := answers.store(response_id, parsed, expanded, ModelOutput()):
             return self.refuse(overloaded(refusal))
@@ -106,98 +100,6 @@ async def create_in_background(asked: Generation) -> Response:
     if streams:
         return Response(headers=dict(STREAM_HEADERS), body=answer.follow())
     return Response.json(answer.body)
-
-
-async def current_object(context: MeteredRequest) -> bytes:
-    """The object of an answer as it is now. Raises `UnknownResponse`."""
-    services, answer_id, owner = context.services, context.endpoint.resource, context.key.name
-    answer = services.background.get((owner, answer_id))
-    if answer is not None:
-        return answer.body
-    try:
-        return (await STATE.run(services.state.get, answer_id, owner=owner)).body
-    except UnknownResponse:
-        unfinished = await STATE.run(services.background.unfinished.get, answer_id, owner)
-        if unfinished is None:
-            raise
-    if not unfinished.is_overdue:
-        return unfinished.body
-    return SHAPES[context.endpoint.format](answer_id, b"").ended(unfinished.body, "failed", _OVERDUE)
-
-
-async def followed_events(context: MeteredRequest, after: int) -> Response:
-    """The events of a background answer after the one with index `after`.
-
-    Raises `WireError` if the answer has none, and `UnknownResponse` if there is no such answer.
-    """
-    services, answer_id, owner = context.services, context.endpoint.resource, context.key.name
-    answer = services.background.get((owner, answer_id))
-    if answer is not None:
-        return Response(headers=dict(STREAM_HEADERS), body=answer.follow(after))
-    unfinished = services.background.unfinished
-    stored = await STATE.run(unfinished.get, answer_id, owner)
-    if (stored is None or not stored.is_running) and not await STATE.run(unfinished.events, answer_id, owner, -1):
-        if stored is None:
-            await STATE.run(services.state.get, answer_id, owner=owner)
-        raise WireError(
-            f"stream: '{answer_id}' was not created with background: true, or ended too long ago; get it without stream"
-        )
-    wire = formats[context.endpoint.format]
-    body = follow_stored(
-        unfinished,
-        (owner, answer_id),
-        after,
-        comment=wire.module.keep_alive,
-        silence=context.loaded.config.gateway.keep_alive_seconds,
-        cut=wire.stream_writer("").write(Failed(_OVERDUE)),
-    )
-    return Response(headers=dict(STREAM_HEADERS), body=body)
-
-
-async def answer_chain(context: MeteredRequest) -> list[StoredResponse]:
-    """An answer with its input, and all that it continues, the first one first. Raises `UnknownResponse`.
-
-    One that is not complete has the input of its request, and no output.
-    """
-    services, answer_id, owner = context.services, context.endpoint.resource, context.key.name
-    try:
-        return await STATE.run(services.state.chain, answer_id, owner=owner)
-    except UnknownResponse:
-        unfinished = await STATE.run(services.background.unfinished.get, answer_id, owner)
-        if unfinished is None or not unfinished.request:
-            raise
-    request = formats[context.endpoint.format].read_request(unfinished.request)
-    previous = previous_response_id(request)
-    earlier = await STATE.run(services.state.chain, previous, owner=owner) if previous else []
-    return [*earlier, StoredResponse(answer_id, own_messages(request), ModelOutput(), unfinished.body)]
-
-
-async def cancelled_object(context: MeteredRequest) -> bytes | None:
-    """Cancel an answer and return its object; None if it is complete already. Raises `UnknownResponse`."""
-    services, answer_id, owner = context.services, context.endpoint.resource, context.key.name
-    if await services.background.cancel((owner, answer_id)):
-        return await current_object(context)
-    unfinished = await STATE.run(services.background.unfinished.get, answer_id, owner)
-    if unfinished is None:
-        await STATE.run(services.state.get, answer_id, owner=owner)
-        return None
-    if not unfinished.is_running:
-        return await current_object(context)
-    await STATE.run(services.background.unfinished.request_cancel, answer_id, owner)
-    return SHAPES[context.endpoint.format](answer_id, b"").ended(unfinished.body, "cancelled", None)
-
-
-async def delete_answer(context: MeteredRequest) -> None:
-    """Delete an answer, and cancel it if it is running. Raises `UnknownResponse`."""
-    services, answer_id, owner = context.services, context.endpoint.resource, context.key.name
-    await services.background.cancel((owner, answer_id))
-    services.background.forget((owner, answer_id))
-    was_unfinished = await STATE.run(services.background.unfinished.drop, answer_id, owner)
-    try:
-        await STATE.run(services.state.delete, answer_id, owner=owner)
-    except UnknownResponse:
-        if not was_unfinished:
-            raise
 
 
 def _is(fields: Mapping[str, msgspec.Raw], name: str, value: bytes) -> bool:

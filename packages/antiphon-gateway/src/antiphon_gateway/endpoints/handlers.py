@@ -19,13 +19,17 @@ from antiphon_gateway.admin.handlers import (
     handle_usage,
 )
 from antiphon_gateway.admin.status_login import handle_login, handle_login_needed, handle_status_page
+from antiphon_gateway.endpoints.answers import (
+    handle_cancel_interaction,
+    handle_cancel_response,
+    handle_delete_interaction,
+    handle_delete_response,
+    handle_get_interaction,
+    handle_get_response,
+    handle_list_items,
+)
 from antiphon_gateway.endpoints.background import Answering
 from antiphon_gateway.endpoints.embeddings import Embedding
-from antiphon_gateway.endpoints.interactions import (
-    handle_cancel_interaction,
-    handle_delete_interaction,
-    handle_get_interaction,
-)
 from antiphon_gateway.endpoints.models import handle_get_model, handle_list_models
 from antiphon_gateway.endpoints.ollama import handle_running, handle_show, handle_tags, handle_version
 from antiphon_gateway.endpoints.pass_through import PassThrough
@@ -39,12 +43,6 @@ from antiphon_gateway.endpoints.responses_api.conversations import (
     handle_get_conversation_item,
     handle_list_conversation_items,
     handle_update_conversation,
-)
-from antiphon_gateway.endpoints.responses_api.stored import (
-    handle_cancel_response,
-    handle_delete_response,
-    handle_get_response,
-    handle_list_items,
 )
 from antiphon_gateway.endpoints.tokens import TokenCount
 from antiphon_gateway.runtime.metered import Handler, MeteredRequest, SocketRequest

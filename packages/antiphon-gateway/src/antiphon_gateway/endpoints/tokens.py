@@ -26,7 +26,7 @@ from antiphon_gateway.generate.body_fields import replace_model
 from antiphon_gateway.generate.server_state import expand_state
 from antiphon_gateway.runtime.metered import MeteredRequest
 from antiphon_gateway.runtime.request_fields import read_object
-from antiphon_gateway.state.store import STATE_FIELDS
+from antiphon_gateway.state.continuing import STATE_FIELDS
 from antiphon_gateway.threads import COUNTING, STATE
 
 ESTIMATE_HEADER = "x-antiphon-estimate"

@@ -20,9 +20,9 @@ from antiphon_gateway.generate.body_fields import top_level_fields
 from antiphon_gateway.generate.preparer import PreparedRequest, Preparer
 from antiphon_gateway.generate.server_state import conversation_id
 from antiphon_gateway.runtime.metered import MeteredRequest
-from antiphon_gateway.state.size_limit import StateLimitReached
-from antiphon_gateway.state.store import previous_response_id, should_store
-from antiphon_gateway.state.upstream_answers import UpstreamAnswer
+from antiphon_gateway.state.answers import StoredAnswer
+from antiphon_gateway.state.continuing import previous_response_id, should_store
+from antiphon_gateway.state.file import StateLimitReached
 from antiphon_gateway.threads import STATE
 
 logger = logging.getLogger("antiphon.gateway")
@@ -49,8 +49,8 @@ class AnswerKeeper:
         if b'"previous_' not in self._preparer.body:
             return targets
         previous = previous_response_id(self._preparer.parsed_request)
-        known = await STATE.run(self._services.upstream_answers.get, previous, self._owner)
-        if known is None:
+        known = await STATE.run(self._services.answers.find, previous, self._owner)
+        if known is None or not known.provider:
             return targets
         self._preparer.preferred = (known.provider, known.credential)
         return sorted(targets, key=lambda target: target.provider != known.provider)
@@ -68,8 +68,9 @@ class AnswerKeeper:
         """Remember which provider has an answer, and which key gets it; if it stores it under the id that the client gets."""
         if answer_id and self._stores(prepared):
             attempts = self._record.attempts
-            answer = UpstreamAnswer(self._record.provider, attempts[-1].credential if attempts else "", model)
-            self._services.upstream_answers.remember(answer_id, self._owner, answer)
+            provider, credential = self._record.provider, attempts[-1].credential if attempts else ""
+            answer = StoredAnswer(answer_id, "upstream", provider=provider, credential=credential, model=model)
+            self._services.answers.remember(answer, self._owner)
 
     async def keep(self, output: ModelOutput, body: bytes, input_items: list[Any] | None = None) -> None:
         """Keep an answer where requests that continue it look for it."""
@@ -80,7 +81,7 @@ class AnswerKeeper:
             if self._connection is not None and expanded is not None:
                 self._connection.store(seen.id, request, expanded, output)
             if should_store(request):
-                await STATE.run(services.state.store, seen.id, request, output, owner=owner, body=body)
+                await STATE.run(services.answers.store, seen.id, request, output, owner=owner, body=body)
             if conversation:
                 items = [*(self.input_items() if input_items is None else input_items), *seen.output]
                 await STATE.run(services.conversations.add, conversation, owner, items)

@@ -44,7 +44,7 @@ from antiphon_gateway.routes import Endpoint
 from antiphon_gateway.runtime.loaded import LoadedConfig
 from antiphon_gateway.runtime.metered import MeteredRequest
 from antiphon_gateway.runtime.services import Services
-from antiphon_gateway.state.store import STATE_FIELDS
+from antiphon_gateway.state.continuing import STATE_FIELDS
 
 STREAM_HEADERS = {
     "content-type": "text/event-stream; charset=utf-8",

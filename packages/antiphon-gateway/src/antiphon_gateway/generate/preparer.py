@@ -54,7 +54,7 @@ from antiphon_gateway.generate.server_state import check_server_state, expand_st
 from antiphon_gateway.generate.volatile_lines import normalise_lines
 from antiphon_gateway.observe.cache_record import CacheCheck, CacheWatch
 from antiphon_gateway.runtime.metered import MeteredRequest
-from antiphon_gateway.state.store import STATE_FIELDS, to_provider_error
+from antiphon_gateway.state.continuing import STATE_FIELDS, to_provider_error
 from antiphon_gateway.threads import STATE
 
 _REPAIRED_ADVISORIES = frozenset({"OR-21", "AN-31"})

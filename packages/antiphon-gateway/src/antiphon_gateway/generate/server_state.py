@@ -24,7 +24,7 @@ from antiphon_gateway.routes import Endpoint
 from antiphon_gateway.runtime.services import Services
 from antiphon_gateway.state.compactions import expand_compactions
 from antiphon_gateway.state.connection import ConnectionAnswers
-from antiphon_gateway.state.store import FORMAT, continue_from, previous_response_id
+from antiphon_gateway.state.continuing import FORMAT, continue_from, previous_response_id
 
 _ADVICE = {
     "conversation": "create it with POST /v1/conversations, or send the earlier items in input",
@@ -74,7 +74,7 @@ def expand_state(context: RequestOwner, request: ModelRequest) -> ModelRequest:
         request = expand_compactions(continue_from(request, formats[FORMAT].read_request({"input": items}).messages))
     elif context.connection is not None:
         request = context.connection.expand(request) or request
-    return services.state.expand(request, owner=owner)
+    return services.answers.expand(request, owner=owner)
 
 
 def conversation_id(request: ModelRequest) -> str:

@@ -30,8 +30,8 @@ from antiphon_gateway.runtime.loaded import LoadedConfig
 from antiphon_gateway.runtime.model_names import unknown_model_error, visible_models
 from antiphon_gateway.runtime.services import Services
 from antiphon_gateway.state.connection import ConnectionAnswers
-from antiphon_gateway.state.size_limit import StateLimitReached
-from antiphon_gateway.state.store import to_provider_error
+from antiphon_gateway.state.continuing import to_provider_error
+from antiphon_gateway.state.file import StateLimitReached
 
 logger = logging.getLogger("antiphon.gateway")
 

@@ -20,20 +20,18 @@ from antiphon_gateway.observe.tracing import RequestTracer
 from antiphon_gateway.runtime.loaded import LoadedConfig
 from antiphon_gateway.runtime.media import MediaFetcher
 from antiphon_gateway.share.state import SharedState
+from antiphon_gateway.state.answers import AnswerStore
 from antiphon_gateway.state.background import BackgroundAnswers
 from antiphon_gateway.state.conversations import ConversationStore
-from antiphon_gateway.state.store import ResponseStore
-from antiphon_gateway.state.upstream_answers import UpstreamAnswers
 
 
 class Services(Struct, kw_only=True):
     """Shared by all requests of a process."""
 
     transport: Transport
-    state: ResponseStore
+    answers: AnswerStore
     conversations: ConversationStore
     background: BackgroundAnswers
-    upstream_answers: UpstreamAnswers
     media: MediaFetcher
     accounts: ClientAccounts
     """What clients may use and have used."""

@@ -21,7 +21,7 @@ from antiphon.http.messages import Response, ResponseStream, StreamSource
 from antiphon.wire.output import ProviderError
 from antiphon.wire.streams.sse import SseEvent, SseReader
 from antiphon_gateway.errors import INTERNAL_ERROR, overloaded
-from antiphon_gateway.state.unfinished import UnfinishedAnswers
+from antiphon_gateway.state.answers import AnswerStore
 from antiphon_gateway.threads import STATE
 
 logger = logging.getLogger("antiphon.gateway")
@@ -199,8 +199,8 @@ class _Follower:
 class BackgroundAnswers:
     """The answers of this process, by owner and id."""
 
-    def __init__(self, unfinished: UnfinishedAnswers) -> None:
-        self.unfinished = unfinished
+    def __init__(self, store: AnswerStore) -> None:
+        self._store = store
         self._answers: dict[AnswerKey, BackgroundAnswer] = {}
         self._tasks: dict[AnswerKey, asyncio.Task[None]] = {}
 
@@ -222,7 +222,7 @@ class BackgroundAnswers:
         hold = hold or Governor().hold(owner)
         try:
             answer = BackgroundAnswer(shape, hold.another(), partial(self._make_room, 0, owner))
-            await STATE.run(self.unfinished.put, answer_id, owner, answer.body, may_take=seconds, request=request)
+            await STATE.run(self._store.begin, answer_id, owner, answer.body, seconds=seconds, request=request)
         except BaseException:
             hold.release()
             raise
@@ -271,7 +271,7 @@ class BackgroundAnswers:
         hold: Hold,
     ) -> None:
         owner, answer_id = key
-        shared = SharedEvents(self.unfinished, key, answer) if self.unfinished.is_shared else None
+        shared = SharedEvents(self._store, key, answer) if self._store.is_shared else None
         watch = asyncio.create_task(self._watch(key, answer, shared))
         try:
             run = asyncio.create_task(answer.run(respond))
@@ -287,10 +287,7 @@ class BackgroundAnswers:
             try:
                 if shared is not None:
                     await shared.store()  # before the end, so that a follower who sees the end has seen all events
-                if answer.ending is None:
-                    await STATE.run(self.unfinished.drop, answer_id, owner, keeps_events=True)
-                else:
-                    await STATE.run(self.unfinished.end, answer_id, owner, answer.body)
+                await STATE.run(self._store.finish, answer_id, owner, answer.body)
             except Exception:
                 logger.exception("the end of a background answer could not be stored")
             hold.release()
@@ -305,7 +302,7 @@ class BackgroundAnswers:
         while shared is not None:
             await asyncio.sleep(SHARE_SECONDS)
             await shared.store()
-            stored = await STATE.run(self.unfinished.get, answer_id, owner)
+            stored = await STATE.run(self._store.find, answer_id, owner)
             if stored is None or stored.is_cancelled:
                 answer.end("cancelled")
                 return
@@ -320,8 +317,8 @@ class BackgroundAnswers:
 class SharedEvents:
     """The events of an answer of this process, stored for followers at other workers."""
 
-    def __init__(self, unfinished: UnfinishedAnswers, key: AnswerKey, answer: BackgroundAnswer) -> None:
-        self._unfinished = unfinished
+    def __init__(self, store: AnswerStore, key: AnswerKey, answer: BackgroundAnswer) -> None:
+        self._store = store
         self._owner, self._id = key
         self._answer = answer
         self._stored = 0
@@ -333,13 +330,13 @@ class SharedEvents:
             return
         first, self._stored = self._stored, self._stored + len(events)
         try:
-            await STATE.run(self._unfinished.add_events, self._id, self._owner, first, events)
+            await STATE.run(self._store.add_events, self._id, self._owner, first, events)
         except AntiphonError:
             logger.exception("events of a background answer could not be stored; only this worker can show them")
 
 
 async def follow_stored(
-    unfinished: UnfinishedAnswers, key: AnswerKey, after: int, *, comment: bytes, silence: float, cut: bytes
+    store: AnswerStore, key: AnswerKey, after: int, *, comment: bytes, silence: float, cut: bytes
 ) -> AsyncIterator[bytes]:
     """The events of an answer of another worker after the one with index `after`, those to come included.
 
@@ -348,14 +345,14 @@ async def follow_stored(
     owner, answer_id = key
     silent = 0.0
     while True:
-        stored = await STATE.run(unfinished.get, answer_id, owner)
-        events = await STATE.run(unfinished.events, answer_id, owner, after)
+        stored = await STATE.run(store.find, answer_id, owner)
+        events = await STATE.run(store.events, answer_id, owner, after)
         if events:
             after += len(events)
             silent = 0.0
             yield b"".join(events)
-        if stored is None or not stored.is_running:
-            if stored is not None and stored.is_overdue:
+        if stored is None or stored.status != "running":
+            if stored is not None and stored.status == "overdue":
                 yield cut
             return
         silent += SHARE_SECONDS

@@ -15,7 +15,7 @@ from antiphon.http.governor import Hold
 from antiphon.parts import ToolCallRequest
 from antiphon.wire.output import ModelOutput
 from antiphon.wire.request import Message, ModelRequest
-from antiphon_gateway.state.store import continue_from, own_messages, previous_response_id
+from antiphon_gateway.state.continuing import continue_from, own_messages, previous_response_id
 
 MAX_ANSWERS = 32
 """Enough for several lanes that continue their own last answer."""

@@ -8,17 +8,15 @@ conversation that was not used for the retention time is deleted, and so is the 
 from __future__ import annotations
 
 import sqlite3
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from antiphon.errors import UnknownResponse
-from antiphon.history.sql.sqlite_file import SqliteFile
 from antiphon.ids import new_id
-from antiphon_gateway.state.size_limit import SizeLimit
+from antiphon_gateway.state.file import StateFile
 
 _ITEM_PREFIXES = {
     "message": "msg",
@@ -50,34 +48,22 @@ class StoredConversation(Struct, frozen=True):
 
 
 class ConversationStore:
-    """Conversations in the state file, for `seconds` after their last use and at most `limit` of them."""
+    """Conversations in the state file, for its `seconds` after their last use and at most its `limit` of them."""
 
-    def __init__(
-        self,
-        file: SqliteFile,
-        *,
-        seconds: float,
-        limit: int,
-        sizes: SizeLimit | None = None,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
+    def __init__(self, file: StateFile) -> None:
         self._file = file
-        self._seconds = seconds
-        self._limit = limit
-        self._sizes = sizes or SizeLimit()
-        self._clock = clock
 
     def create(self, owner: str, metadata: Mapping[str, Any], items: Sequence[Any] = ()) -> StoredConversation:
         """Create a conversation, with items to begin with. Raises `StateLimitReached`."""
-        now, name = self._clock(), f"conv_{new_id()}"
+        now, name = self._file.clock(), f"conv_{new_id()}"
         with self._file.transaction() as db:
-            self._make_room(db, now)
+            self._make_room(db)
             number = db.execute(
                 "INSERT INTO conversations (owner, id, created, used, metadata) VALUES (?, ?, ?, ?, ?)",
                 (owner, name, now, now, msgspec.json.encode(metadata)),
             ).lastrowid
             _insert(db, number or 0, items)
-            self._sizes.make_room(db, owner)
+            self._file.check_size(db, owner)
         return StoredConversation(name, int(now), dict(metadata))
 
     def get(self, conversation_id: str, owner: str) -> StoredConversation:
@@ -121,9 +107,9 @@ class ConversationStore:
         """Add items at the end, and return them with their ids. Raises `UnknownResponse`, or `StateLimitReached`."""
         with self._file.transaction() as db:
             number = self._row(db, conversation_id, owner)[0]
-            db.execute("UPDATE conversations SET used = ? WHERE number = ?", (self._clock(), number))
+            db.execute("UPDATE conversations SET used = ? WHERE number = ?", (self._file.clock(), number))
             added = _insert(db, number, items)
-            self._sizes.make_room(db, owner)
+            self._file.check_size(db, owner)
             return added
 
     def delete_item(self, conversation_id: str, owner: str, item_id: str) -> StoredConversation:
@@ -137,21 +123,21 @@ class ConversationStore:
 
     def _row(self, db: sqlite3.Connection, conversation_id: str, owner: str) -> tuple[int, StoredConversation]:
         find = "SELECT number, created, metadata FROM conversations WHERE owner = ? AND id = ? AND used > ?"
-        row = db.execute(find, (owner, conversation_id, self._clock() - self._seconds)).fetchone()
+        row = db.execute(find, (owner, conversation_id, self._file.oldest)).fetchone()
         if row is None:
             message = f"Conversation with id '{conversation_id}' not found."
             raise UnknownResponse(message, code="conversation_not_found", param="conversation")
         number, created, metadata = row
         return number, StoredConversation(conversation_id, int(created), msgspec.json.decode(metadata))
 
-    def _make_room(self, db: sqlite3.Connection, now: float) -> None:
+    def _make_room(self, db: sqlite3.Connection) -> None:
         (count,) = db.execute("SELECT count(*) FROM conversations").fetchone()
-        excess = max(0, count + 1 - self._limit)
+        excess = max(0, count + 1 - self._file.limit)
         expired = (
             "SELECT number FROM conversations WHERE used <= ? UNION"
             " SELECT number FROM (SELECT number FROM conversations ORDER BY used, number LIMIT ?)"
         )
-        for (number,) in db.execute(expired, (now - self._seconds, excess)).fetchall():
+        for (number,) in db.execute(expired, (self._file.oldest, excess)).fetchall():
             _drop(db, number)
 
 

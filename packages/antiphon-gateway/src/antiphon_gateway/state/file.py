@@ -1,20 +1,159 @@
-"""The file for the state of all clients: its tables, and how it is opened.
+"""`StateFile`: the file for the state of all clients: its tables, how long what is in it stays, and how much it may be.
 
-One SQLite file, or one database in memory. A migration only adds, so a process of the version before can
-still read what it knows.
+One SQLite file, or the same tables in memory. The table `stored_bytes` has the bytes of each client. Triggers keep it, so
+whatever writes or deletes a row is counted, in any process. Answers make room for newer ones, the oldest first. Conversations and
+answers in progress do not: above the limit a client gets an error.
 """
 
 from __future__ import annotations
 
 import os
+import sqlite3
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
+from datetime import timedelta
+from typing import Self
 
+from antiphon.errors import StoreFull
 from antiphon.history.sql.sqlite_file import SqliteFile
-from antiphon_gateway.state.size_limit import counting_tables
 
 APPLICATION_ID = 0x414E5453  # "ANTS": not a history, so that neither is mistaken for the other
-SCHEMA = 4
+SCHEMA = 5
+DAY = int(timedelta(days=1).total_seconds())
 
-_TABLES = """
+_ROW_BYTES = 256
+"""What a row costs beside its content."""
+_Counted = Mapping[str, tuple[str, tuple[str, ...]]]
+_CONVERSATIONS_COUNTED: _Counted = {
+    "conversation_items": ("(SELECT owner FROM conversations WHERE number = {row}.conversation)", ("item",)),
+}
+_COUNTED_BEFORE: _Counted = {
+    "responses": ("{row}.owner", ("input", "output", "body")),
+    "unfinished": ("{row}.owner", ("body", "request")),
+    "unfinished_events": ("{row}.owner", ("event",)),
+}
+_ANSWERS_COUNTED: _Counted = {
+    "answers": ("{row}.owner", ("input", "output", "body", "request")),
+    "answer_events": ("(SELECT owner FROM answers WHERE number = {row}.answer)", ("event",)),
+}
+"""The tables that are counted: the owner of a row, and its columns."""
+
+
+class StateLimitReached(StoreFull):
+    """A client, or all of them, have stored as many bytes as they may."""
+
+
+class StateFile:
+    """The file at `path`, or memory with an empty path. What is in it stays for `seconds`, and at most `limit` of a kind.
+
+    `max_bytes` is the size of all together (0: any). `is_shared`: whether there are several clients; then each may have half.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str] = "",
+        *,
+        seconds: float = 30 * DAY,
+        limit: int = 10_000,
+        max_bytes: int = 0,
+        is_shared: Callable[[], bool] = lambda: False,
+        timeout: float = 5.0,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.path = os.fspath(path)
+        self.seconds = seconds
+        self.limit = limit
+        self.max_bytes = max_bytes
+        self.clock = clock
+        self._is_shared = is_shared
+        self._file = SqliteFile(
+            self.path or ":memory:",
+            tables=_RESPONSES,
+            application_id=APPLICATION_ID,
+            schema=SCHEMA,
+            timeout=timeout,
+            read_only=False,
+            create=True,
+            migrations={
+                1: _BACKGROUND_AND_CONVERSATIONS,
+                2: _UPSTREAM_ANSWERS_AND_EVENTS,
+                3: _STORED_BYTES + _count({**_COUNTED_BEFORE, **_CONVERSATIONS_COUNTED}),
+                4: _ONE_TABLE_OF_ANSWERS + _count(_ANSWERS_COUNTED, also=_CONVERSATIONS_COUNTED),
+            },
+        )
+
+    def reading(self) -> AbstractContextManager[sqlite3.Connection]:
+        """A connection to read with."""
+        return self._file.reading()
+
+    def transaction(self) -> AbstractContextManager[sqlite3.Connection]:
+        """A connection to write with: all is stored when the block ends well, and nothing otherwise."""
+        return self._file.transaction()
+
+    @property
+    def oldest(self) -> float:
+        """What was stored then, or before, has expired."""
+        return self.clock() - self.seconds
+
+    def check_size(self, db: sqlite3.Connection, owner: str, newest: int = 0) -> None:
+        """Delete old answers until the limits of size hold, but not the one with the number `newest`.
+
+        Raises `StateLimitReached` if that is not enough.
+        """
+        if self.max_bytes:
+            _make_room(db, owner, self.max_bytes // 2 if self._is_shared() else self.max_bytes, newest)
+            _make_room(db, None, self.max_bytes, newest)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def drop_answer(db: sqlite3.Connection, number: int) -> int:
+    """Remove an answer that no other continues, and deleted ones that only it continued. Returns the number of removed rows."""
+    dropped = 0
+    while True:
+        (parent,) = db.execute("SELECT parent FROM answers WHERE number = ?", (number,)).fetchone()
+        db.execute("DELETE FROM items WHERE number = ?", (number,))
+        db.execute("DELETE FROM answer_events WHERE answer = ?", (number,))
+        db.execute("DELETE FROM answers WHERE number = ?", (number,))
+        dropped += 1
+        if parent is None or db.execute("SELECT 1 FROM answers WHERE parent = ?", (parent,)).fetchone():
+            return dropped
+        db.execute("UPDATE answers SET is_leaf = 1 WHERE number = ?", (parent,))
+        if not db.execute("SELECT is_deleted FROM answers WHERE number = ?", (parent,)).fetchone()[0]:
+            return dropped
+        number = parent
+
+
+def _make_room(db: sqlite3.Connection, owner: str | None, limit: int, newest: int) -> None:
+    find_used = "SELECT coalesce(sum(bytes), 0) FROM stored_bytes WHERE ?1 IS NULL OR owner = ?1"
+    find_oldest = (
+        "SELECT number FROM answers WHERE is_leaf AND status != 'upstream' AND status != 'running' AND number != ?2"
+        " AND (?1 IS NULL OR owner = ?1) ORDER BY stored_at, number LIMIT 1"
+    )
+    while (used := db.execute(find_used, (owner,)).fetchone()[0]) > limit:
+        oldest = db.execute(find_oldest, (owner, newest)).fetchone()
+        if oldest is None:
+            whose = "all clients" if owner is None else "this client"
+            raise StateLimitReached(
+                f"stored responses and conversations of {whose} would have {used:,} bytes, more than {limit:,} "
+                "(gateway.state_bytes); nothing was stored. Delete conversations or background responses, or raise it"
+            )
+        drop_answer(db, oldest[0])
+
+
+# The tables, as they came. A migration runs in one transaction. A process of the version before that has the file open gets
+# errors for stored answers until it is replaced; everything else it answers as before.
+
+_RESPONSES = """
 CREATE TABLE responses (
     number  INTEGER PRIMARY KEY AUTOINCREMENT,
     owner   TEXT NOT NULL,
@@ -39,9 +178,9 @@ _BACKGROUND_AND_CONVERSATIONS = """
 CREATE TABLE unfinished (
     owner        TEXT NOT NULL,
     id           TEXT NOT NULL,
-    kept         REAL NOT NULL,               -- seconds since 1970
-    due          REAL NOT NULL,               -- when its process has given up; 0: it has ended
-    is_cancelled INTEGER NOT NULL DEFAULT 0,  -- a client asked for it, perhaps at another worker
+    kept         REAL NOT NULL,
+    due          REAL NOT NULL,
+    is_cancelled INTEGER NOT NULL DEFAULT 0,
     body         BLOB NOT NULL,
     PRIMARY KEY (owner, id)
 ) WITHOUT ROWID;
@@ -68,10 +207,10 @@ _UPSTREAM_ANSWERS_AND_EVENTS = """
 CREATE TABLE upstream_answers (
     owner      TEXT NOT NULL,
     id         TEXT NOT NULL,
-    kept       REAL NOT NULL,   -- seconds since 1970
+    kept       REAL NOT NULL,
     provider   TEXT NOT NULL,
-    credential TEXT NOT NULL,   -- the name of the key, never the key
-    model      TEXT NOT NULL,   -- as the client asked for it
+    credential TEXT NOT NULL,
+    model      TEXT NOT NULL,
     PRIMARY KEY (owner, id)
 ) WITHOUT ROWID;
 CREATE INDEX oldest_upstream_answers ON upstream_answers (kept);
@@ -87,16 +226,89 @@ CREATE TABLE unfinished_events (
 CREATE INDEX oldest_unfinished_events ON unfinished_events (kept);
 """
 
+_STORED_BYTES = "CREATE TABLE stored_bytes (owner TEXT PRIMARY KEY, bytes INTEGER NOT NULL) WITHOUT ROWID;\n"
 
-def open_state_file(path: str | os.PathLike[str] = "", *, timeout: float = 5.0) -> SqliteFile:
-    """The file at `path`, or a database in memory with an empty path."""
-    return SqliteFile(
-        os.fspath(path) or ":memory:",
-        tables=_TABLES,
-        application_id=APPLICATION_ID,
-        schema=SCHEMA,
-        timeout=timeout,
-        read_only=False,
-        create=True,
-        migrations={1: _BACKGROUND_AND_CONVERSATIONS, 2: _UPSTREAM_ANSWERS_AND_EVENTS, 3: counting_tables()},
+_ONE_TABLE_OF_ANSWERS = """
+DROP TRIGGER responses_added;
+DROP TRIGGER responses_removed;
+DROP TRIGGER responses_changed;
+DROP INDEX known;
+DROP INDEX leaves;
+ALTER TABLE responses RENAME TO answers;
+ALTER TABLE answers RENAME COLUMN kept TO stored_at;
+ALTER TABLE answers RENAME COLUMN is_gone TO is_deleted;
+ALTER TABLE answers ADD COLUMN status TEXT NOT NULL DEFAULT 'complete';
+ALTER TABLE answers ADD COLUMN deadline REAL NOT NULL DEFAULT 0;
+ALTER TABLE answers ADD COLUMN is_cancelled INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE answers ADD COLUMN request BLOB NOT NULL DEFAULT x'';
+ALTER TABLE answers ADD COLUMN provider TEXT NOT NULL DEFAULT '';
+ALTER TABLE answers ADD COLUMN credential TEXT NOT NULL DEFAULT '';
+ALTER TABLE answers ADD COLUMN model TEXT NOT NULL DEFAULT '';
+CREATE UNIQUE INDEX known ON answers (owner, id) WHERE NOT is_deleted;
+CREATE INDEX leaves ON answers (stored_at, number) WHERE is_leaf AND status != 'upstream';
+CREATE INDEX upstream ON answers (stored_at, number) WHERE status = 'upstream';
+INSERT OR IGNORE INTO answers (owner, id, stored_at, status, deadline, is_cancelled, request, input, output, body)
+    SELECT owner, id, kept, CASE WHEN due > 0 THEN 'running' ELSE 'ended' END, due, is_cancelled, coalesce(request, x''),
+    x'', x'', body FROM unfinished;
+INSERT OR IGNORE INTO answers (owner, id, stored_at, status, provider, credential, model, input, output, body)
+    SELECT owner, id, kept, 'upstream', provider, credential, model, x'', x'', x'' FROM upstream_answers;
+CREATE TABLE answer_events (
+    answer    INTEGER NOT NULL,   -- the number of the answer
+    number    INTEGER NOT NULL,
+    stored_at REAL NOT NULL,
+    event     BLOB NOT NULL,
+    PRIMARY KEY (answer, number)
+) WITHOUT ROWID;
+CREATE INDEX oldest_answer_events ON answer_events (stored_at);
+INSERT INTO answer_events SELECT a.number, e.number, e.kept, e.event
+    FROM unfinished_events e JOIN answers a ON a.owner = e.owner AND a.id = e.id AND NOT a.is_deleted;
+DROP TABLE unfinished;
+DROP TABLE unfinished_events;
+DROP TABLE upstream_answers;
+"""
+"""An answer is `running` until its `deadline`, then `complete`, or `ended` without being so. One that is `upstream` is stored
+by its provider; the row says where: provider, name of the key, and the model that the client asked for."""
+
+
+def _count(tables: _Counted, *, also: _Counted | None = None) -> str:
+    """The statements that count what is in tables, and from then on every change. `also` has triggers already."""
+    counted = {**tables, **(also or {})}
+    rows = " UNION ALL ".join(
+        f"SELECT {_owner(counted, name, name)} AS owner, {_size(counted, name, name)} AS size FROM {name}"
+        for name in counted
     )
+    return (
+        "DELETE FROM stored_bytes;\n"
+        f"INSERT INTO stored_bytes SELECT owner, sum(size) FROM ({rows}) WHERE owner IS NOT NULL GROUP BY owner;\n"
+        + "".join(_triggers(tables))
+    )
+
+
+def _triggers(tables: _Counted) -> Iterable[str]:
+    change = "UPDATE stored_bytes SET bytes = bytes"
+    for table, (_, columns) in tables.items():
+        owner, size = _owner(tables, table, "new"), _size(tables, table, "new")
+        # Without a clause for conflicts: that of the statement that inserts the row would replace it.
+        yield (
+            f"CREATE TRIGGER {table}_added AFTER INSERT ON {table} BEGIN\n"
+            f"INSERT INTO stored_bytes SELECT {owner}, 0"
+            f" WHERE NOT EXISTS (SELECT 1 FROM stored_bytes WHERE owner = {owner}); "
+            f"{change} + {size} WHERE owner = {owner}; END;\n"
+        )
+        yield (
+            f"CREATE TRIGGER {table}_removed AFTER DELETE ON {table} BEGIN\n"
+            f"{change} - {_size(tables, table, 'old')} WHERE owner = {_owner(tables, table, 'old')}; END;\n"
+        )
+        yield (
+            f"CREATE TRIGGER {table}_changed AFTER UPDATE OF {', '.join(columns)} ON {table} BEGIN\n"
+            f"{change} + {size} - {_size(tables, table, 'old')} WHERE owner = {owner}; END;\n"
+        )
+
+
+def _owner(tables: _Counted, table: str, row: str) -> str:
+    return tables[table][0].format(row=row)
+
+
+def _size(tables: _Counted, table: str, row: str) -> str:
+    lengths = (f"coalesce(length({row}.{column}), 0)" for column in tables[table][1])
+    return f"({_ROW_BYTES} + {' + '.join(lengths)})"

@@ -19,7 +19,7 @@ from antiphon.parts import Thinking, ToolCallRequest, ToolCallResult, text_of
 from antiphon.wire import FORMATS
 from antiphon.wire.output import ModelOutput
 from antiphon.wire.request import ModelRequest
-from antiphon_gateway.state.store import ResponseStore
+from antiphon_gateway.state.answers import AnswerStore
 from gateway.rig import FAST, Rig, rig
 from gateway.strict_upstream import USAGE, hang, text_answer
 from support.interactions_spec import EVENT, INTERACTION, problems, request_problems
@@ -130,13 +130,13 @@ def test_the_last_event_of_a_stream_comes_after_the_answer_is_stored(
     gateway: Rig, client: Any, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A client that reads it may ask for the answer at once, however slow the disk is."""
-    store = ResponseStore.store
+    store = AnswerStore.store
 
     def slow_store(*arguments: Any, **named: Any) -> None:
         time.sleep(0.5)
         store(*arguments, **named)
 
-    monkeypatch.setattr(ResponseStore, "store", slow_store)
+    monkeypatch.setattr(AnswerStore, "store", slow_store)
     for event in client.create(model=f"to-{name}", input="Hi", stream=True):
         if event.event_type == "interaction.completed":
             assert client.get(id=event.interaction.id).output_text == "echo: Hi"

@@ -13,9 +13,9 @@ from antiphon.http.messages import Response
 from antiphon.wire.output import ProviderError
 from antiphon.wire.streams.sse import SseEvent
 from antiphon_gateway.state import background
+from antiphon_gateway.state.answers import AnswerStore, StoredAnswer
 from antiphon_gateway.state.background import BackgroundAnswers
-from antiphon_gateway.state.file import open_state_file
-from antiphon_gateway.state.unfinished import UnfinishedAnswers
+from antiphon_gateway.state.file import StateFile
 from support.waiting import until_async
 
 KEY = ("owner", "a1")
@@ -67,19 +67,26 @@ def respond_with(*pieces: bytes, gate: asyncio.Event | None = None) -> Any:
     return respond
 
 
-def answers(path: Path | str = "") -> BackgroundAnswers:
-    return BackgroundAnswers(UnfinishedAnswers(open_state_file(path), seconds=1000))
+def answers(path: Path | str = "") -> tuple[BackgroundAnswers, AnswerStore]:
+    store = AnswerStore(StateFile(path))
+    return BackgroundAnswers(store), store
+
+
+def stored(at: AnswerStore) -> StoredAnswer:
+    found = at.find("a1", "owner")
+    assert found is not None
+    return found
 
 
 async def run_to_the_end() -> None:
-    here = answers()
+    here, store = answers()
     answer = await here.start(KEY, Shape(), respond_with(b'event: status\ndata: "done"\n\n'), seconds=20)
     await answer.wait()
-    await until_async(lambda: here.unfinished.get("a1", "owner") is None)
-    assert answer.body == b'"done"'
+    await until_async(lambda: stored(store).status == "ended")
+    assert answer.body == stored(store).body == b'"done"'
 
 
-def test_a_complete_answer_leaves_nothing_unfinished() -> None:
+def test_the_last_object_of_an_answer_is_stored() -> None:
     asyncio.run(run_to_the_end())
 
 
@@ -87,50 +94,28 @@ def test_another_worker_shows_and_cancels_an_answer(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(background, "SHARE_SECONDS", 0.02)
 
     async def run() -> None:
-        here, there = answers(tmp_path / "state.db"), answers(tmp_path / "state.db")
+        (here, _), (there, store) = answers(tmp_path / "state.db"), answers(tmp_path / "state.db")
         answer = await here.start(KEY, Shape(), respond_with(gate=asyncio.Event()), seconds=20)
-        seen = there.unfinished.get("a1", "owner")
-        assert seen is not None
-        assert (seen.body, seen.is_running) == (b'"queued"', True)
+        assert (stored(store).body, stored(store).status) == (b'"queued"', "running")
         assert not await there.cancel(KEY), "it does not run there"
-        there.unfinished.request_cancel("a1", "owner")
+        store.request_cancel("a1", "owner")
         await until_async(lambda: answer.is_over)
-        await until_async(lambda: not unfinished(there).is_running)
-        assert unfinished(there).body == b'"queued, cancelled"'
+        await until_async(lambda: stored(store).status == "ended")
+        assert stored(store).body == b'"queued, cancelled"'
 
     asyncio.run(run())
-
-
-def unfinished(at: BackgroundAnswers) -> Any:
-    return at.unfinished.get("a1", "owner")
-
-
-def test_an_answer_whose_process_died_is_overdue() -> None:
-    now = [1000.0]
-    stored = UnfinishedAnswers(open_state_file(), seconds=500, clock=lambda: now[0])
-    stored.put("a1", "owner", b"{}", may_take=60)
-    first = stored.get("a1", "owner")
-    assert first is not None
-    assert (first.is_running, first.is_overdue) == (True, False)
-    now[0] += 61
-    later = stored.get("a1", "owner")
-    assert later is not None
-    assert (later.is_running, later.is_overdue) == (False, True)
-    assert stored.get("a1", "another") is None
-    now[0] += 500
-    assert stored.get("a1", "owner") is None
 
 
 def test_a_follower_elsewhere_learns_that_the_worker_died(monkeypatch: Any) -> None:
     monkeypatch.setattr(background, "SHARE_SECONDS", 0.01)
     now = [1000.0]
-    stored = UnfinishedAnswers(open_state_file(), seconds=500, clock=lambda: now[0])
-    stored.put("a1", "owner", b"{}", may_take=60)
-    stored.add_events("a1", "owner", 0, [b"one", b"two"])
+    store = AnswerStore(StateFile(seconds=500, clock=lambda: now[0]))
+    store.begin("a1", "owner", b"{}", seconds=60)
+    store.add_events("a1", "owner", 0, [b"one", b"two"])
 
     async def follow() -> list[bytes]:
         seen = []
-        async for piece in background.follow_stored(stored, KEY, 0, comment=b":", silence=0.01, cut=b"cut"):
+        async for piece in background.follow_stored(store, KEY, 0, comment=b":", silence=0.01, cut=b"cut"):
             seen.append(piece)
             if piece == b":":
                 now[0] = 1061.0
@@ -141,22 +126,22 @@ def test_a_follower_elsewhere_learns_that_the_worker_died(monkeypatch: Any) -> N
 
 def test_an_answer_that_takes_too_long_fails() -> None:
     async def run() -> None:
-        here = answers()
+        here, store = answers()
         answer = await here.start(KEY, Shape(), respond_with(gate=asyncio.Event()), seconds=0.05)
         await answer.wait()
-        await until_async(lambda: unfinished(here).body != b'"queued"')
-        assert b"failed: the answer was not complete after 0.05 s" in unfinished(here).body
+        await until_async(lambda: stored(store).body != b'"queued"')
+        assert b"failed: the answer was not complete after 0.05 s" in stored(store).body
 
     asyncio.run(run())
 
 
 def test_a_deleted_answer_stays_deleted() -> None:
     async def run() -> None:
-        here = answers()
+        here, store = answers()
         await here.start(KEY, Shape(), respond_with(gate=asyncio.Event()), seconds=20)
-        here.unfinished.drop("a1", "owner")
+        store.delete("a1", "owner")
         assert await here.cancel(KEY)
-        assert unfinished(here) is None
+        assert store.find("a1", "owner") is None
 
     asyncio.run(run())
 
@@ -164,7 +149,7 @@ def test_a_deleted_answer_stays_deleted() -> None:
 def test_a_slow_follower_gets_everything_later() -> None:
     async def run() -> None:
         gate = asyncio.Event()
-        here = answers()
+        here, _ = answers()
         pieces = [b"data: 1\n\n", b"data: 2\n\n", b"data: 3\n\n"]
         answer = await here.start(KEY, Shape(), respond_with(*pieces, gate=gate), seconds=20)
         slow, late = Reader(), Reader()
@@ -185,7 +170,7 @@ def test_a_slow_follower_gets_everything_later() -> None:
 
 def test_closing_cancels_all() -> None:
     async def run() -> None:
-        here = answers()
+        here, _ = answers()
         answer = await here.start(KEY, Shape(), respond_with(gate=asyncio.Event()), seconds=20)
         await here.aclose()
         assert (answer.is_over, answer.ending) == (True, "cancelled")

@@ -9,37 +9,30 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from antiphon.errors import UnknownResponse
 from antiphon.parts import Text
 from antiphon.wire.output import ModelOutput
 from antiphon.wire.request import Message, ModelRequest
+from antiphon_gateway.state.answers import AnswerStore, StoredAnswer
 from antiphon_gateway.state.conversations import ConversationStore
-from antiphon_gateway.state.file import open_state_file
-from antiphon_gateway.state.size_limit import SizeLimit, StateLimitReached
-from antiphon_gateway.state.store import ResponseStore
-from antiphon_gateway.state.unfinished import UnfinishedAnswers
+from antiphon_gateway.state.file import StateFile, StateLimitReached
 from gateway.rig import FAST, rig
+from gateway.state.stores import answer_store
 
-LIMIT = SizeLimit(200_000, is_shared=lambda: True)
+LIMIT: dict[str, Any] = {"max_bytes": 200_000, "is_shared": lambda: True}
 _CONTENT = {
-    "responses": ("owner", "input", "output", "body"),
-    "unfinished": ("owner", "body", "request"),
-    "unfinished_events": ("owner", "event"),
+    "answers": ("owner", "input", "output", "body", "request"),
+    "answer_events": ("(SELECT owner FROM answers a WHERE a.number = answer)", "event"),
     "conversation_items": ("(SELECT owner FROM conversations c WHERE c.number = conversation)", "item"),
 }
 
 
-def store(state: ResponseStore, name: str, size: int, owner: str = "a") -> None:
+def store(state: AnswerStore, name: str, size: int, owner: str = "a") -> None:
     request = ModelRequest(messages=(Message("user", (Text("x" * size),)),))
     state.store(name, request, ModelOutput(parts=(Text("yes"),)), owner=owner)
 
 
-def is_known(state: ResponseStore, name: str, owner: str = "a") -> bool:
-    try:
-        state.get(name, owner=owner)
-    except UnknownResponse:
-        return False
-    return True
+def is_known(state: AnswerStore, name: str, owner: str = "a") -> bool:
+    return state.find(name, owner) is not None
 
 
 def counted(db: Any) -> dict[str, int]:
@@ -56,11 +49,9 @@ def counted_again(db: Any) -> dict[str, int]:
     return sizes
 
 
-def fill(path: str | Path) -> ResponseStore:
-    """A store with rows of every kind, some of them replaced, changed and deleted."""
-    state = ResponseStore(path)
-    conversations = ConversationStore(state.file, seconds=100, limit=10)
-    unfinished = UnfinishedAnswers(state.file, seconds=100)
+def fill(state: AnswerStore) -> None:
+    """Rows of every kind, some of them replaced, changed and deleted."""
+    conversations = ConversationStore(state.file)
     for number, owner in enumerate("aab"):
         store(state, f"r{number}", 1000, owner)
     store(state, "r0", 3000)  # the same again
@@ -72,36 +63,37 @@ def fill(path: str | Path) -> ResponseStore:
     conversations.add(kept.id, "a", [{"id": "i1", "content": "y" * 700}, {"id": "i2", "content": "z"}])
     conversations.delete_item(kept.id, "a", "i2")
     conversations.delete(dropped.id, "b")
-    for name in ("u1", "u2", "u1"):
-        unfinished.put(name, "b", b"queued", may_take=10, request=b"x" * 400)
-        unfinished.add_events(name, "b", 0, [b"one", b"two"])
-    unfinished.end("u1", "b", b"cancelled")
-    unfinished.drop("u2", "b")
-    return state
+    for name in ("u1", "u2", "u3"):
+        state.begin(name, "b", b"queued", seconds=10, request=b"x" * 400)
+        state.add_events(name, "b", 0, [b"one", b"two"])
+    state.finish("u1", "b", b"cancelled")
+    state.delete("u2", "b")
+    store(state, "u3", 700, "b")
+    state.write_remembered({("b", "up"): StoredAnswer("up", "upstream", provider="p")})
 
 
 @pytest.mark.parametrize("place", ["memory", "file"])
 def test_every_row_is_counted(tmp_path: Path, place: str) -> None:
-    with fill("" if place == "memory" else tmp_path / "state.db") as state, state.file.reading() as db:
-        assert counted(db) == counted_again(db)
-        assert set(counted(db)) == {"a", "b"}
+    with answer_store("" if place == "memory" else tmp_path / "state.db") as state:
+        fill(state)
+        with state.file.reading() as db:
+            assert counted(db) == counted_again(db)
+            assert set(counted(db)) == {"a", "b"}
 
 
 def test_rows_of_the_version_before_are_counted_when_the_file_is_opened(tmp_path: Path) -> None:
     path = tmp_path / "state.db"
-    fill(path).close()
     with sqlite3.connect(path) as old:
-        for (name,) in old.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
-            old.execute(f"DROP TRIGGER {name}")
-        old.execute("DROP TABLE stored_bytes")
-        old.execute("PRAGMA user_version = 3")
-    with ResponseStore(path) as state, state.file.reading() as db:
-        assert counted(db) == counted_again(db)
-        assert set(counted(db)) == {"a", "b"}
+        old.executescript((Path(__file__).parent / "older_state.sql").read_text())
+    with answer_store(path, clock=lambda: 1_000_000.0) as state:
+        fill(state)
+        with state.file.reading() as db:
+            assert counted(db) == counted_again(db)
+            assert set(counted(db)) == {"a", "b", "ann", "bob"}
 
 
 def test_old_answers_make_room_and_one_client_has_half() -> None:
-    with ResponseStore(sizes=LIMIT) as state:
+    with answer_store(**LIMIT) as state:
         for name in ("first", "second", "third"):
             store(state, name, 40_000)
         store(state, "of another", 40_000, "b")
@@ -113,14 +105,14 @@ def test_old_answers_make_room_and_one_client_has_half() -> None:
 
 
 def test_conversations_and_background_answers_are_refused_above_the_limit() -> None:
-    file = open_state_file()
-    conversations = ConversationStore(file, seconds=100, limit=10, sizes=LIMIT)
+    file = StateFile(**LIMIT)
+    conversations = ConversationStore(file)
     made = conversations.create("a", {}, [{"content": "x" * 60_000}])
     with pytest.raises(StateLimitReached, match="of this client"):
         conversations.add(made.id, "a", [{"content": "x" * 60_000}])
     assert len(conversations.items(made.id, "a")) == 1
     with pytest.raises(StateLimitReached):
-        UnfinishedAnswers(file, seconds=100, sizes=LIMIT).put("u", "a", b"", may_take=1, request=b"x" * 60_000)
+        AnswerStore(file).begin("u", "a", b"", seconds=1, request=b"x" * 60_000)
     for owner in "bc":
         conversations.create(owner, {}, [{"content": "x" * (60_000 if owner == "b" else 10_000)}])
     with pytest.raises(StateLimitReached, match="of all clients"):

@@ -22,8 +22,8 @@ from antiphon.wire.request import Message, ModelRequest
 from antiphon_gateway.generate.generation import Generation
 from antiphon_gateway.generate.server_state import expand_state
 from antiphon_gateway.state.compactions import encode_summary
+from antiphon_gateway.state.continuing import FORMAT, own_messages
 from antiphon_gateway.state.conversations import complete_item
-from antiphon_gateway.state.store import FORMAT, own_messages
 from antiphon_gateway.threads import STATE
 
 INSTRUCTION = (

@@ -6,7 +6,7 @@ from typing import Any
 
 from antiphon.errors import WireError
 from antiphon.http.messages import Response
-from antiphon_gateway.endpoints.responses_api.stored import page_of_items
+from antiphon_gateway.endpoints.answers import page_of_items
 from antiphon_gateway.runtime.metered import MeteredRequest
 from antiphon_gateway.runtime.request_fields import read_object
 from antiphon_gateway.threads import STATE

@@ -18,7 +18,7 @@ from antiphon.wire.request import ModelRequest
 from antiphon_gateway.config.settings import ClientKeySettings
 from antiphon_gateway.state.compactions import decode_summary, encode_summary
 from antiphon_gateway.state.conversations import ConversationStore
-from antiphon_gateway.state.file import open_state_file
+from antiphon_gateway.state.file import StateFile
 from gateway.rig import FAST, Rig, rig
 from gateway.strict_upstream import text_answer
 
@@ -146,7 +146,7 @@ def test_another_key_cannot_use_it(tmp_path: Path) -> None:
 
 def test_old_and_surplus_conversations_are_deleted() -> None:
     now = [1000.0]
-    store = ConversationStore(open_state_file(), seconds=100, limit=2, clock=lambda: now[0])
+    store = ConversationStore(StateFile(seconds=100, limit=2, clock=lambda: now[0]))
     first = store.create("o", {}, [{"role": "user", "content": "x"}])
     now[0] += 10
     second, third = store.create("o", {}), store.create("o", {})

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import sqlite3
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +14,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from antiphon.errors import StoreDamaged, UnknownResponse, WireError
 from antiphon.history import SqliteStore
@@ -19,16 +22,14 @@ from antiphon.parts import Native, Text, Thinking, ToolCallRequest
 from antiphon.wire import formats
 from antiphon.wire.output import ModelOutput
 from antiphon.wire.request import Message, ModelRequest
-from antiphon_gateway.endpoints.responses_api.stored import deletion_body, list_input_items
+from antiphon_gateway.endpoints.answers import deletion_body, list_input_items
 from antiphon_gateway.errors import error_response
 from antiphon_gateway.routes import Endpoint, match_route
-from antiphon_gateway.state.store import (
-    DAY,
-    ResponseStore,
-    previous_response_id,
-    should_store,
-    to_provider_error,
-)
+from antiphon_gateway.state.answers import AnswerStore, StoredAnswer
+from antiphon_gateway.state.continuing import previous_response_id, should_store, to_provider_error
+from antiphon_gateway.state.conversations import ConversationStore
+from antiphon_gateway.state.file import DAY, StateFile
+from gateway.state.stores import answer_store
 from providers.scripted_server import Received, Reply, ScriptedServer
 
 RESPONSES = formats["openai-responses"]
@@ -63,12 +64,12 @@ def words(request: ModelRequest) -> list[tuple[str, str]]:
 
 
 @pytest.fixture(params=["memory", "file"])
-def state(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ResponseStore]:
-    with ResponseStore("" if request.param == "memory" else tmp_path / "state.db") as state:
+def state(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[AnswerStore]:
+    with answer_store("" if request.param == "memory" else tmp_path / "state.db") as state:
         yield state
 
 
-def test_a_follow_up_becomes_a_full_request(state: ResponseStore) -> None:
+def test_a_follow_up_becomes_a_full_request(state: AnswerStore) -> None:
     state.store("resp_1", asked("Hi.", instructions="Be kind."), text_output("Hello."))
     state.store("resp_2", asked("How are you?", "resp_1"), text_output("Well."))
     third = asked("Good.", "resp_2", instructions="Be brief.", temperature=0.5, include=["x"])
@@ -88,13 +89,13 @@ def test_a_follow_up_becomes_a_full_request(state: ResponseStore) -> None:
     assert [message["role"] for message in body["messages"]] == ["user", "assistant"] * 2 + ["user"]
 
 
-def test_a_request_without_a_previous_response_is_the_same_object(state: ResponseStore) -> None:
+def test_a_request_without_a_previous_response_is_the_same_object(state: AnswerStore) -> None:
     request = asked("Hi.", store=True)
     assert state.expand(request) is request
     assert previous_response_id(request) == ""
 
 
-def test_branches_share_what_they_have_in_common(state: ResponseStore) -> None:
+def test_branches_share_what_they_have_in_common(state: AnswerStore) -> None:
     state.store("resp_1", asked("Root."), text_output("One."))
     state.store("resp_a", asked("Left.", "resp_1"), text_output("L."))
     state.store("resp_b", asked("Right.", "resp_1"), text_output("R."))
@@ -103,7 +104,7 @@ def test_branches_share_what_they_have_in_common(state: ResponseStore) -> None:
     assert len(state) == 3
 
 
-def test_a_system_item_is_kept_and_instructions_are_not(state: ResponseStore) -> None:
+def test_a_system_item_is_kept_and_instructions_are_not(state: AnswerStore) -> None:
     items = [{"role": "system", "content": "An item."}, {"role": "user", "content": "Hi."}]
     state.store("resp_1", asked(items, instructions="Not carried over."), text_output("Hello."))
     full = state.expand(asked("Go on.", "resp_1"))
@@ -114,7 +115,7 @@ def test_a_system_item_is_kept_and_instructions_are_not(state: ResponseStore) ->
     assert body["input"][0] == {"role": "system", "content": "An item."}
 
 
-def test_calls_and_opaque_reasoning_go_back_to_where_they_came_from(state: ResponseStore) -> None:
+def test_calls_and_opaque_reasoning_go_back_to_where_they_came_from(state: AnswerStore) -> None:
     thinking = Thinking("Hm.", native={"anthropic": {"signature": "proof"}})
     output = ModelOutput(parts=(thinking, ToolCallRequest("weather", "call_1", '{"city": "Oslo"}')), format="anthropic")
     state.store("resp_1", asked("Rain?"), output)
@@ -124,7 +125,7 @@ def test_calls_and_opaque_reasoning_go_back_to_where_they_came_from(state: Respo
     assert body["messages"][1]["content"][1]["id"] == body["messages"][2]["content"][0]["tool_use_id"] == "call_1"
 
 
-def test_items_may_be_referred_to(state: ResponseStore) -> None:
+def test_items_may_be_referred_to(state: AnswerStore) -> None:
     thinking = Thinking("Hm.", native={"anthropic": {"signature": "proof"}})
     image = Native("gemini", {"unsayable": 1})
     call = ToolCallRequest("weather", "call_1", "{}")
@@ -143,7 +144,7 @@ def test_items_may_be_referred_to(state: ResponseStore) -> None:
         state.expand(asked([{"type": "item_reference", "id": ids[0]}]), owner="another")
 
 
-def test_references_inside_a_kept_response_are_followed(state: ResponseStore) -> None:
+def test_references_inside_a_kept_response_are_followed(state: AnswerStore) -> None:
     body, _ = RESPONSES.encode_response(text_output("Hello."))
     state.store("resp_1", asked("Hi."), text_output("Hello."), body=body)
     item = msgspec.json.decode(body)["output"][0]["id"]
@@ -153,7 +154,7 @@ def test_references_inside_a_kept_response_are_followed(state: ResponseStore) ->
     assert words(state.expand(asked("On.", "resp_2")))[0] == ("assistant", "Hello.")
 
 
-def test_a_missing_response_gives_openais_error(state: ResponseStore) -> None:
+def test_a_missing_response_gives_openais_error(state: AnswerStore) -> None:
     with pytest.raises(UnknownResponse, match=r"^Previous response with id 'resp_none' not found\.$") as raised:
         state.expand(asked("Hi.", "resp_none"))
     answer = error_response("openai-responses", to_provider_error(raised.value), status=raised.value.status)
@@ -165,7 +166,7 @@ def test_a_missing_response_gives_openais_error(state: ResponseStore) -> None:
         "param": "previous_response_id",
         "code": "previous_response_not_found",
     }
-    for act in (state.get, state.delete, state.chain):
+    for act in (state.delete, state.chain):
         with pytest.raises(UnknownResponse, match=r"^Response with id 'resp_none' not found\.$"):
             act("resp_none")
     with pytest.raises(UnknownResponse):
@@ -173,12 +174,12 @@ def test_a_missing_response_gives_openais_error(state: ResponseStore) -> None:
     assert len(state) == 0
 
 
-def test_one_key_cannot_reach_what_another_kept(state: ResponseStore) -> None:
+def test_one_key_cannot_reach_what_another_kept(state: AnswerStore) -> None:
     state.store("resp_1", asked("Mine."), text_output("Yes."), owner="ann")
     state.store("resp_1", asked("Also mine."), text_output("No."), owner="bob")
     assert words(state.expand(asked("?", "resp_1"), owner="ann"))[0] == ("user", "Mine.")
     assert words(state.expand(asked("?", "resp_1"), owner="bob"))[0] == ("user", "Also mine.")
-    for act in (state.get, state.delete, state.chain):
+    for act in (state.delete, state.chain):
         with pytest.raises(UnknownResponse):
             act("resp_1", owner="eve")
     with pytest.raises(UnknownResponse):
@@ -188,7 +189,7 @@ def test_one_key_cannot_reach_what_another_kept(state: ResponseStore) -> None:
     assert len(state) == 2
 
 
-def test_a_deleted_response_is_gone_and_those_that_build_on_it_are_whole(state: ResponseStore) -> None:
+def test_a_deleted_response_is_gone_and_those_that_build_on_it_are_whole(state: AnswerStore) -> None:
     state.store("resp_1", asked("One."), text_output("1"))
     state.store("resp_2", asked("Two.", "resp_1"), text_output("2"))
     state.store("resp_3", asked("Three.", "resp_2"), text_output("3"))
@@ -196,7 +197,7 @@ def test_a_deleted_response_is_gone_and_those_that_build_on_it_are_whole(state: 
     state.delete("resp_1")
     for gone in ("resp_1", "resp_2"):
         with pytest.raises(UnknownResponse):
-            state.get(gone)
+            state.chain(gone)
         with pytest.raises(UnknownResponse):
             state.expand(asked("?", gone))
     assert len(words(state.expand(asked("?", "resp_3")))) == 7
@@ -204,7 +205,7 @@ def test_a_deleted_response_is_gone_and_those_that_build_on_it_are_whole(state: 
     assert len(state) == 0
 
 
-def test_an_upstream_that_repeats_an_id_breaks_no_chain(state: ResponseStore) -> None:
+def test_an_upstream_that_repeats_an_id_breaks_no_chain(state: AnswerStore) -> None:
     state.store("resp_1", asked("One."), text_output("1"))
     state.store("resp_1", asked("Two.", "resp_1"), text_output("2"))
     state.store("resp_1", asked("Three.", "resp_1"), text_output("3"))
@@ -224,7 +225,7 @@ def test_an_upstream_that_repeats_an_id_breaks_no_chain(state: ResponseStore) ->
 
 def test_what_is_too_old_is_forgotten_but_not_what_younger_ones_need() -> None:
     clock = Clock()
-    with ResponseStore(seconds=DAY, clock=clock) as state:
+    with answer_store(seconds=DAY, clock=clock) as state:
         state.store("resp_1", asked("One."), text_output("1"))
         state.store("resp_lone", asked("Alone."), text_output("0"))
         clock.now += DAY / 2
@@ -232,7 +233,7 @@ def test_what_is_too_old_is_forgotten_but_not_what_younger_ones_need() -> None:
         clock.now += DAY / 2
         for gone in ("resp_1", "resp_lone"):
             with pytest.raises(UnknownResponse):
-                state.get(gone)
+                state.chain(gone)
         assert len(words(state.expand(asked("?", "resp_2")))) == 5
         state.store("resp_other", asked("Other."), text_output("9"))
         assert len(state) == 3  # the lone one went
@@ -243,13 +244,13 @@ def test_what_is_too_old_is_forgotten_but_not_what_younger_ones_need() -> None:
 
 def test_over_the_limit_the_oldest_go_and_never_the_one_that_just_grew() -> None:
     clock = Clock()
-    with ResponseStore(limit=4, clock=clock) as state:
+    with answer_store(limit=4, clock=clock) as state:
         for number in range(6):
             clock.now += 1
             state.store(f"resp_{number}", asked(f"{number}"), text_output("."))
         assert len(state) == 4
         with pytest.raises(UnknownResponse):
-            state.get("resp_1")
+            state.chain("resp_1")
         previous = "resp_2"  # the oldest that is left; it grows, and the others make room
         for number in range(6, 12):
             clock.now += 1
@@ -265,13 +266,13 @@ def test_over_the_limit_the_oldest_go_and_never_the_one_that_just_grew() -> None
 def test_a_long_conversation_grows_linearly(tmp_path: Path) -> None:
     path = tmp_path / "state.db"
     sizes = []
-    with ResponseStore(path) as state:
+    with answer_store(path) as state:
         previous: str | None = None
         for number in range(1, 61):
             state.store(f"resp_{number}", asked("word " * 200, previous), text_output("word " * 200))
             previous = f"resp_{number}"
             if number % 30 == 0:
-                with state._file.writing() as db:
+                with state.file._file.writing() as db:
                     db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
                 sizes.append(os.path.getsize(path))
         assert len(words(state.expand(asked("?", previous)))) == 121
@@ -280,20 +281,20 @@ def test_a_long_conversation_grows_linearly(tmp_path: Path) -> None:
 
 def test_a_file_is_found_again_and_others_are_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "state.db"
-    with ResponseStore(path) as state:
+    with answer_store(path) as state:
         state.store("resp_1", asked("Hi."), text_output("Hello."))
-    with ResponseStore(path) as state:
-        assert state.get("resp_1").output == text_output("Hello.")
+    with answer_store(path) as state:
+        assert state.chain("resp_1")[-1].output == text_output("Hello.")
     with SqliteStore(tmp_path / "chats.db"), pytest.raises(StoreDamaged, match="another program"):
-        ResponseStore(tmp_path / "chats.db")
+        StateFile(tmp_path / "chats.db")
 
 
 def test_concurrent_threads_and_files(tmp_path: Path) -> None:
     path = tmp_path / "state.db"
-    with ResponseStore(path, timeout=60) as one, ResponseStore(path, timeout=60) as other:
+    with answer_store(path, timeout=60) as one, answer_store(path, timeout=60) as other:
         troubles: list[BaseException] = []
 
-        def talk(owner: str, state: ResponseStore) -> None:
+        def talk(owner: str, state: AnswerStore) -> None:
             try:
                 previous: str | None = None
                 for number in range(8):
@@ -323,7 +324,7 @@ steps = st.lists(st.tuples(st.sampled_from("kkkkd"), st.integers(0, 9), st.integ
 def test_the_store_agrees_with_a_dictionary(plan: list[tuple[str, int, int]]) -> None:
     """Whatever is kept, deleted and kept again under the same id: what is found is right, and no unreachable data stays."""
     known: dict[str, list[str]] = {}
-    with ResponseStore() as state:
+    with answer_store() as state:
         for place, (act, which, before) in enumerate(plan):
             name, previous = f"resp_{which}", f"resp_{before}"
             if act == "d":
@@ -346,7 +347,7 @@ def test_a_response_is_stored_unless_the_client_opts_out(store: bool | None, is_
     assert should_store(ModelRequest(store=store)) is is_kept
 
 
-def conversation(state: ResponseStore) -> None:
+def conversation(state: AnswerStore) -> None:
     items = [{"role": "user", "content": "Hi."}, {"role": "developer", "content": "Be kind."}]
     state.store("resp_1", asked(items), text_output("Hello."))
     state.store(
@@ -355,7 +356,7 @@ def conversation(state: ResponseStore) -> None:
 
 
 def test_the_input_items_are_everything_it_was_made_from() -> None:
-    with ResponseStore() as state:
+    with answer_store() as state:
         conversation(state)
         page = list_input_items(state.chain("resp_2"), {"order": "asc"})
         assert [item["role"] for item in page["data"]] == ["user", "developer", "assistant", "user"]
@@ -379,7 +380,7 @@ def test_the_input_items_are_everything_it_was_made_from() -> None:
 def test_input_items_without_an_id_get_one_of_their_type() -> None:
     call = {"type": "function_call", "call_id": "call_1", "name": "add", "arguments": "{}"}
     result = {"type": "function_call_output", "call_id": "call_1", "output": "4"}
-    with ResponseStore() as state:
+    with answer_store() as state:
         state.store("resp_1", asked([{"role": "user", "content": "2 + 2?"}, call, result]), text_output("4"))
         page = list_input_items(state.chain("resp_1"), {"order": "asc"})
     assert [item["type"] for item in page["data"]] == ["message", "function_call", "function_call_output"]
@@ -387,7 +388,7 @@ def test_input_items_without_an_id_get_one_of_their_type() -> None:
 
 
 def test_a_response_without_input_has_no_items() -> None:
-    with ResponseStore() as state:
+    with answer_store() as state:
         state.store("resp_1", asked([]), text_output("Hello."))
         page = list_input_items(state.chain("resp_1"))
         assert page == {"object": "list", "data": [], "first_id": None, "last_id": None, "has_more": False}
@@ -395,7 +396,7 @@ def test_a_response_without_input_has_no_items() -> None:
 
 def test_openai_reads_and_deletes_what_is_kept() -> None:
     openai = pytest.importorskip("openai")
-    with ResponseStore() as state:
+    with answer_store() as state:
         conversation(state)
 
         def answer(received: Received) -> Reply:
@@ -406,7 +407,7 @@ def test_openai_reads_and_deletes_what_is_kept() -> None:
             status, body = 200, b""
             try:
                 if endpoint.action == "get_response":
-                    body = state.get(endpoint.resource).body
+                    body = state.chain(endpoint.resource)[-1].body
                 elif endpoint.action == "list_items":
                     body = msgspec.json.encode(list_input_items(state.chain(endpoint.resource), given))
                 else:
@@ -428,3 +429,97 @@ def test_openai_reads_and_deletes_what_is_kept() -> None:
             client.responses.delete("resp_2")
             with pytest.raises(openai.NotFoundError, match="Response with id 'resp_2' not found"):
                 client.responses.retrieve("resp_2")
+
+
+# Answers in the background, and answers that only their provider stored.
+
+
+def test_an_answer_is_one_row_from_its_beginning_to_its_end(state: AnswerStore) -> None:
+    state.begin("resp_1", "ann", b"queued", seconds=60, request=b"{}")
+    state.add_events("resp_1", "ann", 0, [b"one", b"two"])
+    assert state.find("resp_1", "ann") == StoredAnswer("resp_1", "running", b"queued", b"{}")
+    with pytest.raises(UnknownResponse):
+        state.chain("resp_1", owner="ann")
+    state.store("resp_1", asked("Hi."), text_output("Hello."), owner="ann", body=b"{}")
+    state.finish("resp_1", "ann", b"too late")
+    assert state.find("resp_1", "ann") == StoredAnswer("resp_1", "complete", b"{}")
+    assert state.events("resp_1", "ann", 0) == [b"two"]
+    assert len(state) == 1
+    state.delete("resp_1", "ann")
+    assert (state.find("resp_1", "ann"), state.events("resp_1", "ann", -1), len(state)) == (None, [], 0)
+
+
+def test_an_answer_whose_process_died_is_overdue() -> None:
+    clock = Clock()
+    with answer_store(seconds=500, clock=clock) as state:
+        state.begin("a1", "owner", b"{}", seconds=60)
+        assert state.find("a1", "another") is None
+        for later, status in ((0, "running"), (61, "overdue"), (439, None)):
+            clock.now += later
+            found = state.find("a1", "owner")
+            assert (found.status if found is not None else None) == status
+
+
+THERE = StoredAnswer("resp_0", "upstream", provider="openai", credential="env:KEY", model="gpt-5")
+
+
+def test_the_oldest_of_answers_that_providers_have_are_forgotten_above_the_limit_and_with_time() -> None:
+    clock = Clock()
+    with answer_store(seconds=100.0, limit=3, clock=clock) as state:
+        state.store("resp_own", asked("Hi."), text_output("Hello."), owner="me")
+        for number in range(5):
+            clock.now += 1
+            state.write_remembered({("me", f"resp_{number}"): THERE})
+        assert [state.find(f"resp_{number}", "me") is not None for number in range(5)] == [
+            False,
+            False,
+            True,
+            True,
+            True,
+        ]
+        assert state.find("resp_own", "me") is not None, "they do not take its place"
+        clock.now += 99
+        assert [state.find(f"resp_{number}", "me") is not None for number in (2, 3, 4)] == [False, False, True]
+        assert state.find("resp_4", "another") is None
+        state.delete("resp_4", "me")
+        assert state.find("resp_4", "me") is None
+
+
+def test_where_an_answer_is_is_found_at_once_and_in_the_file_after_closing(tmp_path: Path) -> None:
+    async def remember() -> None:
+        state = AnswerStore(StateFile(tmp_path / "state.db"))
+        state.remember(THERE, "me")
+        assert state.find("resp_0", "me") == THERE
+        await state.aclose()
+
+    asyncio.run(remember())
+    with answer_store(tmp_path / "state.db") as state:
+        assert state.find("resp_0", "me") == THERE
+
+
+def test_a_file_of_the_version_before_has_everything(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    with sqlite3.connect(path) as old:
+        old.executescript((Path(__file__).parent / "older_state.sql").read_text())
+    clock = Clock()
+    with answer_store(path, clock=clock) as state:
+        assert [text for _, text in words(state.expand(asked("?", "resp_3"), owner="ann"))] == [
+            *("One.", "1", "Two.", "2", "Three.", "3", "?")
+        ]
+        assert [text for _, text in words(state.expand(asked("?", "resp_1"), owner="bob"))] == ["Of Bob.", "b", "?"]
+        assert state.find("resp_2", "ann") is None, "it was deleted"
+        running, ended, upstream = (
+            state.find(*where) for where in (("resp_run", "ann"), ("resp_off", "bob"), ("resp_there", "ann"))
+        )
+        assert running is not None
+        assert ended is not None
+        assert (running.status, running.body) == ("running", b'{"status": "in_progress"}')
+        assert b"Go on." in running.request
+        assert state.events("resp_run", "ann", 0) == [b"data: 1\n\n"]
+        assert (ended.status, ended.body) == ("ended", b'{"status": "cancelled"}')
+        assert upstream == structs.replace(THERE, id="resp_there")
+        assert ConversationStore(state.file).items("conv_1", "ann")[0]["id"] == "i1"
+        state.store("resp_4", asked("Four.", "resp_3"), text_output("4"), owner="ann")
+        with state.file.reading() as db:
+            tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    assert not tables & {"responses", "unfinished", "unfinished_events", "upstream_answers"}

@@ -1,0 +1,373 @@
+"""`AnswerStore`: everything that is known of an answer, from its beginning on, for clients that continue it or ask for it by id.
+
+A row is one answer: running, complete, ended without being complete, or stored by its provider. A complete one has its own input,
+its output and its parent, so branches share what they have in common; `expand` makes a full request of one that continues it,
+which any upstream understands. One that is generated in the background has its object so far, its request and its events, so that
+every worker can show, follow and cancel it; if its process died it is overdue, and shown as failed. Of one that only its provider
+stored, the row says where it is; an id that is not known for a client is not asked for, it may belong to another client of the
+same account.
+
+A row that others build on stays as long as they do, but is not found by its id once it is deleted or expired. Over the limit the
+oldest answer that no other builds on is deleted. Rows are visible only to their owner (the name of a client key). The history's
+log is not used: it is never shortened, and a fork is a copy. Writing waits for the disk: call it in a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Literal, TypeAlias
+
+import msgspec
+from msgspec import Struct, structs
+
+from antiphon.errors import AntiphonError, StoreDamaged, StoreError, UnknownResponse
+from antiphon.parts import OutputPart, Part
+from antiphon.wire.openai_responses.namespaces import mark_namespaces
+from antiphon.wire.output import ModelOutput
+from antiphon.wire.request import Message, ModelRequest
+from antiphon_gateway.state.continuing import (
+    continue_from,
+    default_body,
+    has_references,
+    item_reference,
+    item_spans,
+    own_messages,
+    previous_field,
+    previous_response_id,
+    unknown_answer,
+    unknown_previous,
+)
+from antiphon_gateway.state.file import StateFile, drop_answer
+from antiphon_gateway.threads import STATE
+
+logger = logging.getLogger("antiphon.gateway")
+
+EVENT_SECONDS = 3600.0
+"""How long an event of an answer can be followed."""
+_PURGED_AT_ONCE = 200
+"""Expired rows deleted with each stored one: each call stays short, and rows expire slower than they are deleted."""
+_KNOWN = "owner = ?1 AND id = ?2 AND NOT is_deleted"
+_CHAIN = f"""
+WITH RECURSIVE chain (number, parent, depth) AS (
+    SELECT number, parent, 0 FROM answers WHERE {_KNOWN} AND status = 'complete' AND stored_at > ?3
+    UNION ALL SELECT r.number, r.parent, depth + 1 FROM answers r JOIN chain ON r.number = chain.parent)
+SELECT r.id, r.input, r.output, r.body FROM chain JOIN answers r USING (number) ORDER BY depth DESC
+"""
+
+_messages = msgspec.json.Decoder(tuple[Message, ...])
+_output = msgspec.json.Decoder(ModelOutput)
+
+Status: TypeAlias = Literal["running", "overdue", "complete", "ended", "upstream"]
+
+
+class StoredResponse(Struct, frozen=True):
+    """One complete answer: its input and output. `body` is the object as the client got it."""
+
+    id: str
+    input: tuple[Message, ...]
+    output: ModelOutput
+    body: bytes
+
+
+class StoredAnswer(Struct, frozen=True):
+    """What is known of an answer. `body` is its object, and `request` the body of its request while it is not complete.
+
+    `overdue`: it was not completed in time, because its process died. One that is `upstream` is at that provider, and the key
+    with the name `credential` gets it there; `model` is the one that the client asked for.
+    """
+
+    id: str
+    status: Status
+    body: bytes = b""
+    request: bytes = b""
+    is_cancelled: bool = False
+    """A client asked for it, perhaps at another worker."""
+    provider: str = ""
+    credential: str = ""
+    model: str = ""
+
+
+class AnswerStore:
+    """The answers in a file."""
+
+    def __init__(self, file: StateFile | None = None) -> None:
+        self.file = self._file = file or StateFile()
+        self._pending: dict[tuple[str, str], StoredAnswer] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other processes may use the same answers."""
+        return bool(self._file.path)
+
+    def find(self, answer_id: str, owner: str) -> StoredAnswer | None:
+        """What is known of an answer; None if nothing is, or it expired."""
+        pending = self._pending.get((owner, answer_id))
+        if pending is not None:
+            return pending
+        find = (
+            "SELECT status, deadline, body, request, is_cancelled, provider, credential, model"
+            f" FROM answers WHERE {_KNOWN} AND stored_at > ?3"
+        )
+        with self._file.reading() as db:
+            row = db.execute(find, (owner, answer_id, self._file.oldest)).fetchone()
+        if row is None:
+            return None
+        status, deadline, body, request, is_cancelled, *place = row
+        if status == "running" and deadline <= self._file.clock():
+            status = "overdue"
+        return StoredAnswer(answer_id, status, body, request, bool(is_cancelled), *place)
+
+    def delete(self, answer_id: str, owner: str = "") -> None:
+        """Delete an answer. Those that build on it keep its content. Raises `UnknownResponse`."""
+        self._pending.pop((owner, answer_id), None)
+        with self._file.transaction() as db:
+            number = self._number(db, answer_id, owner, self._file.oldest)
+            if number is None:
+                raise unknown_answer(answer_id)
+            _delete(db, number)
+
+    def _number(
+        self, db: sqlite3.Connection, answer_id: str, owner: str, oldest: float = 0.0, status: Status | None = None
+    ) -> int | None:
+        """The row of an answer that is not deleted, was stored after `oldest`, and has that status."""
+        find = f"SELECT number FROM answers WHERE {_KNOWN} AND stored_at > ?3 AND (?4 IS NULL OR status = ?4)"
+        row = db.execute(find, (owner, answer_id, oldest, status)).fetchone()
+        return None if row is None else int(row[0])
+
+    # Answers in the background.
+
+    def begin(self, answer_id: str, owner: str, body: bytes, *, seconds: float, request: bytes = b"") -> None:
+        """Store the object of an answer that starts, and its request. It may take `seconds`. Raises `StateLimitReached`."""
+        now = self._file.clock()
+        insert = (
+            "INSERT INTO answers (owner, id, stored_at, status, deadline, body, request, input, output)"
+            " VALUES (?, ?, ?, 'running', ?, ?, ?, x'', x'')"
+        )
+        with self._file.transaction() as db:
+            db.execute("DELETE FROM answer_events WHERE stored_at <= ?", (now - EVENT_SECONDS,))
+            number = db.execute(insert, (owner, answer_id, now, now + seconds, body, request)).lastrowid
+            self._make_room(db, number or 0)
+            self._file.check_size(db, owner)
+
+    def add_events(self, answer_id: str, owner: str, first: int, events: Sequence[bytes]) -> None:
+        """Store events of an answer; `first` is the index of the first of them."""
+        now = self._file.clock()
+        with self._file.transaction() as db:
+            answer = self._number(db, answer_id, owner)
+            if answer is not None:
+                rows = [(answer, number, now, event) for number, event in enumerate(events, first)]
+                db.executemany("INSERT OR IGNORE INTO answer_events VALUES (?, ?, ?, ?)", rows)
+
+    def events(self, answer_id: str, owner: str, after: int) -> list[bytes]:
+        """The stored events of an answer after the one with index `after`."""
+        find = (
+            "SELECT event FROM answer_events e JOIN answers a ON a.number = e.answer"
+            f" WHERE {_KNOWN} AND e.number > ?3 AND e.stored_at > ?4 ORDER BY e.number"
+        )
+        with self._file.reading() as db:
+            rows = db.execute(find, (owner, answer_id, after, self._file.clock() - EVENT_SECONDS)).fetchall()
+        return [bytes(event) for (event,) in rows]
+
+    def finish(self, answer_id: str, owner: str, body: bytes) -> None:
+        """Store the last object of an answer that ran, unless it was stored as a complete one, or deleted."""
+        with self._file.transaction() as db:
+            end = f"UPDATE answers SET status = 'ended', body = ?3 WHERE {_KNOWN} AND status = 'running'"
+            db.execute(end, (owner, answer_id, body))
+
+    def request_cancel(self, answer_id: str, owner: str) -> None:
+        """Ask the process that runs an answer to cancel it."""
+        with self._file.transaction() as db:
+            db.execute(f"UPDATE answers SET is_cancelled = 1 WHERE {_KNOWN}", (owner, answer_id))
+
+    # Complete answers.
+
+    def store(
+        self, answer_id: str, request: ModelRequest, output: ModelOutput, *, owner: str = "", body: bytes = b""
+    ) -> None:
+        """Store a complete answer. `request` is as the client sent it, not expanded; `body` is the object it got, if available.
+
+        Only items of a given `body` can be referred to later: encoded again, they have other ids. An answer with a stored
+        id replaces it. Raises `UnknownResponse` if the answer it continues was deleted meanwhile, and `StateLimitReached`.
+        """
+        previous = previous_response_id(request)
+        body = body or default_body(answer_id, request, output)
+        try:
+            own = msgspec.json.encode(own_messages(request))
+            stored = own, msgspec.json.encode(structs.replace(output, others=())), body
+            items = item_spans(msgspec.json.decode(body), output.parts)
+        except (msgspec.DecodeError, TypeError, ValueError, RecursionError) as error:
+            raise StoreError(f"response {answer_id} cannot be stored: {error}") from error
+        with self._file.transaction() as db:
+            parent = self._number(db, previous, owner, self._file.oldest, "complete") if previous else None
+            if previous and parent is None:
+                raise unknown_previous(previous_field(request), previous)
+            number = self._put(db, answer_id, owner, parent, stored)
+            db.executemany(
+                "INSERT OR REPLACE INTO items VALUES (?, ?, ?, ?, ?)",
+                [(owner, item, number, *at) for item, *at in items],
+            )
+            self._make_room(db, number)
+            self._file.check_size(db, owner, number)
+
+    def expand(self, request: ModelRequest, *, owner: str = "") -> ModelRequest:
+        """The full request: with the answer it continues and the items it refers to. The same object if there are none.
+
+        Raises `UnknownResponse`, in OpenAI's words, for what is not stored.
+        """
+        previous = previous_response_id(request)
+        if not previous and not any(map(has_references, request.messages)):
+            return request
+        earlier: list[Message] = []
+        if previous:
+            for kept in self._chain(previous, owner, partial(unknown_previous, previous_field(request))):
+                earlier += kept.input
+                if kept.output.parts:
+                    earlier.append(Message("assistant", kept.output.parts))
+        continued = continue_from(request, earlier)
+        if not any(map(has_references, continued.messages)):
+            return continued
+        messages = tuple(
+            self._resolved(message, owner) if has_references(message) else message for message in continued.messages
+        )
+        return mark_namespaces(structs.replace(continued, messages=messages))
+
+    def chain(self, answer_id: str, *, owner: str = "") -> list[StoredResponse]:
+        """A complete answer and all that it continues, the first one first. Raises `UnknownResponse`."""
+        return self._chain(answer_id, owner, unknown_answer)
+
+    def __len__(self) -> int:
+        """The number of rows, including deleted ones that others build on."""
+        with self._file.reading() as db:
+            return int(db.execute("SELECT count(*) FROM answers").fetchone()[0])
+
+    def _put(
+        self, db: sqlite3.Connection, answer_id: str, owner: str, parent: int | None, stored: tuple[bytes, ...]
+    ) -> int:
+        """The row of a complete answer: that of the one that ran, or a new one."""
+        now = self._file.clock()
+        db.execute("UPDATE answers SET is_leaf = 0 WHERE number = ?", (parent,))
+        running = self._number(db, answer_id, owner, status="running")
+        if running is not None:
+            fill = (
+                "UPDATE answers SET parent = ?, stored_at = ?, status = 'complete', request = x'', input = ?, output = ?,"
+                " body = ? WHERE number = ?"
+            )
+            db.execute(fill, (parent, now, *stored, running))
+            return running
+        known = self._number(db, answer_id, owner)
+        db.execute("UPDATE answers SET is_deleted = 1 WHERE number = ?", (known,))
+        insert = "INSERT INTO answers (owner, id, parent, stored_at, input, output, body) VALUES (?, ?, ?, ?, ?, ?, ?)"
+        number = db.execute(insert, (owner, answer_id, parent, now, *stored)).lastrowid or 0
+        if known is not None:
+            _delete(db, known)
+        return number
+
+    def _chain(self, answer_id: str, owner: str, unknown: Callable[[str], UnknownResponse]) -> list[StoredResponse]:
+        # The error is made where it is raised: a variable that holds it keeps its traceback alive, and with it the request.
+        with self._file.reading() as db:
+            rows = db.execute(_CHAIN, (owner, answer_id, self._file.oldest)).fetchall()
+        if not rows:
+            raise unknown(answer_id)
+        try:
+            return [
+                StoredResponse(name, _messages.decode(own), _output.decode(output), body)
+                for name, own, output, body in rows
+            ]
+        except msgspec.DecodeError as error:
+            raise StoreDamaged(f"{self._file.path}: the response {answer_id} is damaged: {error}") from error
+
+    def _resolved(self, message: Message, owner: str) -> Message:
+        parts: list[Part] = []
+        for part in message.parts:
+            item = item_reference(part)
+            parts += (part,) if item is None else self._item(item, owner)
+        return structs.replace(message, parts=tuple(parts))
+
+    def _item(self, item: str, owner: str) -> Sequence[OutputPart]:
+        find = (
+            "SELECT output, first, behind FROM items i JOIN answers r USING (number)"
+            " WHERE i.owner = ? AND i.id = ? AND NOT is_deleted AND stored_at > ?"
+        )
+        with self._file.reading() as db:
+            row = db.execute(find, (owner, item, self._file.oldest)).fetchone()
+        if row is None:
+            raise UnknownResponse(
+                f"Item with id '{item}' not found. Items are not persisted when `store` is set to false. Try again with "
+                "`store` set to true, or remove this item from your input.",
+                param="input",
+            )
+        output, first, end = row
+        return _output.decode(output).parts[first:end]
+
+    def _make_room(self, db: sqlite3.Connection, newest: int) -> None:
+        """Delete what has expired, and above the limit the oldest that no other builds on."""
+        leaves = "FROM answers WHERE is_leaf AND status != 'upstream'"
+        expired = f"SELECT number {leaves} AND stored_at <= ? ORDER BY stored_at, number LIMIT 1"
+        for _ in range(_PURGED_AT_ONCE):
+            row = db.execute(expired, (self._file.oldest,)).fetchone()
+            if row is None:
+                break
+            drop_answer(db, row[0])
+        (count,) = db.execute("SELECT count(*) FROM answers WHERE status != 'upstream'").fetchone()
+        oldest = f"SELECT number {leaves} AND status != 'running' AND number != ? ORDER BY stored_at, number LIMIT 1"
+        while count > self._file.limit and (row := db.execute(oldest, (newest,)).fetchone()) is not None:
+            count -= drop_answer(db, row[0])
+
+    # Answers that only their provider stored.
+
+    def remember(self, answer: StoredAnswer, owner: str) -> None:
+        """Remember where an answer is. The request does not wait for the disk: it is written soon."""
+        self._pending[owner, answer.id] = answer
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._write_pending())
+
+    def write_remembered(self, answers: Mapping[tuple[str, str], StoredAnswer]) -> None:
+        """Write where answers are, and delete those that are expired or over the limit, the oldest first."""
+        now, upstream = self._file.clock(), "FROM answers WHERE status = 'upstream'"
+        insert = (
+            "INSERT INTO answers (owner, id, stored_at, status, provider, credential, model, input, output, body)"
+            " VALUES (?, ?, ?, 'upstream', ?, ?, ?, x'', x'', x'') ON CONFLICT DO NOTHING"
+        )
+        with self._file.transaction() as db:
+            for (owner, answer_id), answer in answers.items():
+                place = answer.provider, answer.credential, answer.model
+                db.execute(f"DELETE {upstream} AND owner = ? AND id = ?", (owner, answer_id))
+                db.execute(insert, (owner, answer_id, now, *place))
+            db.execute(f"DELETE {upstream} AND stored_at <= ?", (self._file.oldest,))
+            (count,) = db.execute(f"SELECT count(*) {upstream}").fetchone()
+            if count > self._file.limit:
+                oldest = f"SELECT number {upstream} ORDER BY stored_at, number LIMIT ?"
+                db.execute(f"DELETE FROM answers WHERE number IN ({oldest})", (count - self._file.limit,))
+
+    async def aclose(self) -> None:
+        """Write what is left, and close the file."""
+        if self._task is not None:
+            await asyncio.wait({self._task})
+        self._file.close()
+
+    async def _write_pending(self) -> None:
+        try:
+            while self._pending:
+                answers = dict(self._pending)
+                try:
+                    await STATE.run(self.write_remembered, answers)
+                except AntiphonError:
+                    logger.exception("answers that providers stored are not remembered; clients cannot get them by id")
+                for key, answer in answers.items():
+                    if self._pending.get(key) is answer:
+                        del self._pending[key]
+        finally:
+            self._task = None
+
+
+def _delete(db: sqlite3.Connection, number: int) -> None:
+    """Delete an answer; it stays, and is not found any more, while others build on it."""
+    db.execute("DELETE FROM answer_events WHERE answer = ?", (number,))
+    db.execute("UPDATE answers SET is_deleted = 1 WHERE number = ?", (number,))
+    if db.execute("SELECT is_leaf FROM answers WHERE number = ?", (number,)).fetchone()[0]:
+        drop_answer(db, number)

@@ -1,0 +1,156 @@
+"""How a request continues what is stored: the fields that name it, and the messages that come before its own.
+
+A client may send only what is new and name the response it continues (`previous_response_id`, or the field of its format in
+`PREVIOUS_FIELDS`), a `conversation`, or an item of a response (`item_reference`). `instructions` do not carry over to the next
+response, as with OpenAI. What is not stored is refused in OpenAI's words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import structs
+
+from antiphon.errors import UnknownResponse
+from antiphon.parts import Native, OutputPart, Part, Refusal, Text, Thinking, ToolCallRequest
+from antiphon.wire import formats
+from antiphon.wire.openai_responses.namespaces import mark_namespaces
+from antiphon.wire.output import ModelOutput, ProviderError
+from antiphon.wire.request import Message, ModelRequest
+
+FORMAT = "openai-responses"
+PREVIOUS_FIELDS = {"openai-responses": "previous_response_id", "gemini-interactions": "previous_interaction_id"}
+"""The field by which a request names what it continues, in formats whose server stores answers."""
+STATE_FIELDS = {
+    "openai-responses": ("previous_response_id", "conversation"),
+    "gemini-interactions": ("previous_interaction_id",),
+}
+"""The fields that name earlier messages which the gateway has stored."""
+_PART_KINDS: dict[str, tuple[type, ...]] = {
+    "message": (Text, Refusal),
+    "function_call": (ToolCallRequest,),
+    "custom_tool_call": (ToolCallRequest,),
+    "reasoning": (Thinking,),
+}
+
+
+def should_store(request: ModelRequest) -> bool:
+    """Whether the client may continue the response later, which is the default."""
+    return request.store is not False
+
+
+def previous_response_id(request: ModelRequest) -> str:
+    """The id of the response that a request continues, in any format; empty if there is none."""
+    native = request.native or {}
+    named = (native[origin].get(field) for origin, field in PREVIOUS_FIELDS.items() if origin in native)
+    return next((str(value) for value in named if value), "")
+
+
+def previous_field(request: ModelRequest) -> str:
+    """The field by which a request names what it continues, in the client's format."""
+    native = request.native or {}
+    return next((name for origin, name in PREVIOUS_FIELDS.items() if native.get(origin, {}).get(name)), "")
+
+
+def continue_from(request: ModelRequest, earlier: Sequence[Message]) -> ModelRequest:
+    """The request with earlier messages before its own, and without the field that named them."""
+    leading = _instructions(request)
+    native = dict(request.native or {})
+    for origin, fields in STATE_FIELDS.items():
+        extras = {name: value for name, value in native.pop(origin, {}).items() if name not in fields}
+        if extras:
+            native[origin] = extras
+    messages = (*leading, *earlier, *own_messages(request))
+    return mark_namespaces(structs.replace(request, messages=messages, native=native or None))
+
+
+def own_messages(request: ModelRequest) -> tuple[Message, ...]:
+    """The messages of a request without its instructions, so that they can follow or precede others."""
+    return _mark_leading_system(request.messages[len(_instructions(request)) :])
+
+
+def to_provider_error(unknown: UnknownResponse) -> ProviderError:
+    """The error in the words of the API."""
+    return ProviderError(str(unknown), "invalid_request", unknown.status, unknown.code, unknown.param)
+
+
+def unknown_answer(response_id: str) -> UnknownResponse:
+    return UnknownResponse(f"Response with id '{response_id}' not found.")
+
+
+def unknown_previous(field: str, response_id: str) -> UnknownResponse:
+    if field != PREVIOUS_FIELDS[FORMAT]:
+        return UnknownResponse(
+            f"{field}: '{response_id}' not found; send the earlier steps in input", status=400, param=field
+        )
+    return UnknownResponse(
+        f"Previous response with id '{response_id}' not found.",
+        status=400,
+        code="previous_response_not_found",
+        param=field,
+    )
+
+
+def _instructions(request: ModelRequest) -> tuple[Message, ...]:
+    """The leading message that is not an item: `instructions`. Items that come first are marked (see the format's `items`)."""
+    first = request.messages[:1]
+    return first if first and first[0].role == "system" and FORMAT not in (first[0].native or {}) else ()
+
+
+def _mark_leading_system(items: tuple[Message, ...]) -> tuple[Message, ...]:
+    """The same items; a system message that now comes first is marked, so that it is not read as instructions."""
+    first = items[:1]
+    if not first or first[0].role != "system" or FORMAT in (first[0].native or {}):
+        return items
+    return structs.replace(first[0], native={**(first[0].native or {}), FORMAT: {}}), *items[1:]
+
+
+def item_reference(part: Part) -> str | None:
+    """The id of the item that a part refers to."""
+    data = part.data if isinstance(part, Native) and part.origin == FORMAT else None
+    if not isinstance(data, dict) or data.get("type", "item_reference") != "item_reference":
+        return None
+    item = data.get("id")
+    return item if isinstance(item, str) else None
+
+
+def has_references(message: Message) -> bool:
+    return any(item_reference(part) is not None for part in message.parts)
+
+
+def item_spans(body: Any, parts: Sequence[OutputPart]) -> list[tuple[str, int, int]]:
+    """The parts of each item of a response: its id, the first part, and the one after the last."""
+    return list(_spans(body.get("output") or () if isinstance(body, dict) else (), parts))
+
+
+def _spans(items: Sequence[Any], parts: Sequence[OutputPart]) -> Iterator[tuple[str, int, int]]:
+    place = 0
+    for item in items:
+        fields = item if isinstance(item, dict) else {}
+        kinds = _PART_KINDS.get(str(fields.get("type")), (Native,))
+        content = fields.get("content")
+        count = len(content) if fields.get("type") == "message" and isinstance(content, list) else 1
+        while place < len(parts) and not isinstance(parts[place], kinds):
+            place += 1  # a part that the format cannot express has no item
+        if place + count > len(parts):
+            return
+        if isinstance(fields.get("id"), str):
+            yield fields["id"], place, place + count
+        place += count
+
+
+def default_body(response_id: str, request: ModelRequest, output: ModelOutput) -> bytes:
+    """The object as the format's encoder writes it."""
+    body = formats[FORMAT].write_response(output).body
+    leading = _instructions(request)
+    words = [part.text for message in leading for part in message.parts if isinstance(part, Text)]
+    fields = {
+        "id": response_id,
+        PREVIOUS_FIELDS[FORMAT]: previous_response_id(request) or None,
+        "instructions": "".join(words) or None,
+        "metadata": request.metadata or {},
+        "store": True,
+    }
+    return msgspec.json.encode({**body, **fields})
