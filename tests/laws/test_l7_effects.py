@@ -122,7 +122,7 @@ def test_a_fork_does_not_ask_about_calls_of_the_conversation_it_came_from(tmp_pa
         chat = Conversation(planned([["pay"]]), tools=bank.tools(), history=history)
         journal: Any = chat.history._journal
         write = journal.write
-        journal.write = lambda entry: write(entry) if history.version < 3 else killed(entry)
+        journal.write = lambda entry, stored: write(entry, stored) if history.version < 3 else killed(entry)
         with contextlib.suppress(Killed):
             asyncio.run(drained(ToolLoop(chat), "Go."))
         fork = store.fork(history.id)

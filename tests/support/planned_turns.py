@@ -55,7 +55,7 @@ class MortalJournal:
         self.kept: list[HistoryEntry] = []
         self._limit = limit
 
-    def write(self, entry: HistoryEntry) -> None:
+    def write(self, entry: HistoryEntry, stored: bytes) -> None:
         if len(self.kept) >= self._limit:
             raise Killed
         self.kept.append(entry)
@@ -74,8 +74,8 @@ class CheckedJournal(MortalJournal):
         super().__init__(limit=10_000)
         self.refused: list[str] = []
 
-    def write(self, entry: HistoryEntry) -> None:
-        super().write(entry)
+    def write(self, entry: HistoryEntry, stored: bytes) -> None:
+        super().write(entry, stored)
         if not isinstance(entry, ToolCallStartedEntry | DebugLogEntry):  # which no model sees
             self.refused += refusals(AgentHistory(self.kept).snapshot())
 

@@ -57,7 +57,7 @@ class CrashingJournal:
     def conversation_id(self) -> str:
         return self._history.id
 
-    def write(self, entry: HistoryEntry) -> None:
+    def write(self, entry: HistoryEntry, stored: bytes) -> None:
         is_last = self._crash.before()
         self._history.append(entry)
         self._store.observe(self.conversation_id, entry)

@@ -286,7 +286,7 @@ class FullDisk:
     def __init__(self, room: int) -> None:
         self._room = room
 
-    def write(self, entry: HistoryEntry) -> None:
+    def write(self, entry: HistoryEntry, stored: bytes) -> None:
         self._room -= 1
         if self._room < 0:
             raise StoreFull("no space left; nothing was written")

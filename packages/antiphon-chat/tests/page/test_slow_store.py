@@ -180,7 +180,7 @@ def test_a_turn_waits_for_the_write_of_a_disconnected_client() -> None:
     class SlowJournal:
         conversation_id = "far away"
 
-        def write(self, entry: HistoryEntry) -> None:
+        def write(self, entry: HistoryEntry, stored: bytes) -> None:
             jam.passing("write", entry.kind)
 
         def read(self, after: int) -> Sequence[HistoryEntry]:

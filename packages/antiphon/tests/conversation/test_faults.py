@@ -418,10 +418,10 @@ class FullJournal(MortalJournal):
         super().__init__(limit=10_000)
         self.full_at = full_at
 
-    def write(self, entry: HistoryEntry) -> None:
+    def write(self, entry: HistoryEntry, stored: bytes) -> None:
         if len(self.kept) + 1 == self.full_at:
             raise StoreFull("chats.db: no space left; nothing was written")
-        super().write(entry)
+        super().write(entry, stored)
 
 
 @pytest.mark.parametrize("full_at", range(1, 11))

@@ -346,10 +346,10 @@ def test_a_full_store_is_reported_when_the_interruption_is_written() -> None:
     class Full(CheckedJournal):
         is_full = False
 
-        def write(self, entry: HistoryEntry) -> None:
+        def write(self, entry: HistoryEntry, stored: bytes) -> None:
             if self.is_full:
                 raise StoreFull("no space left")
-            super().write(entry)
+            super().write(entry, stored)
 
     journal = Full()
     chat = Conversation(talking(), tools=Workshop().tools(), history=AgentHistory(journal=journal))

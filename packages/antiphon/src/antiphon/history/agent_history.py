@@ -27,7 +27,7 @@ from msgspec.structs import replace
 
 from antiphon.errors import InvalidEntry, SequenceError, WriterConflict
 from antiphon.extensions import EXTENSIONS, load_part
-from antiphon.history.codec import check_readable, is_readable, sequence_number_of
+from antiphon.history.codec import check_readable, encode_entry, encode_readable, sequence_number_of
 from antiphon.history.entries import (
     CompactionEntry,
     HistoryEntry,
@@ -179,17 +179,20 @@ class AgentHistory:
         try:
             log = self._log
             kind = type(entry)
-            if not is_readable(entry) and isinstance(entry, HistoryEntry):
-                entry = check_readable(entry)
-            if kind is ToolCallResultsEntry and not entry.sequence_number:
-                entry = self._in_call_order(entry)  # type: ignore[arg-type, assignment]
             if kind not in _FAST_PATH_KINDS or entry.sequence_number or self._effective is not log:
                 return self._append_slow_path(entry)
             number = len(log) + 1
             entry = replace(entry, sequence_number=number, timestamp=entry.timestamp or datetime.now(UTC))
+            stored = encode_readable(entry)
+            if stored is None:
+                entry = check_readable(entry)
+                stored = encode_entry(entry)
+            if kind is ToolCallResultsEntry and (ordered := self._in_call_order(entry)) is not entry:  # type: ignore[arg-type]
+                entry = ordered  # type: ignore[assignment]
+                stored = encode_entry(entry)
             journal = self._journal
             if journal is not None:
-                journal.write(entry)
+                journal.write(entry, stored)
             log.append(entry)
             self._current = AgentHistorySnapshot(number, self._in_force, log, log, number)
             if is_logged(DEBUG):
@@ -289,6 +292,9 @@ class AgentHistory:
         if not isinstance(entry, HistoryEntry):
             raise InvalidEntry(_not_appendable(entry))
         if not isinstance(entry, OpaqueEntry):
+            entry = check_readable(entry)
+            if type(entry) is ToolCallResultsEntry and not entry.sequence_number:
+                entry = self._in_call_order(entry)
             entry = replace(
                 entry,
                 sequence_number=entry.sequence_number or len(self._log) + 1,
@@ -296,7 +302,7 @@ class AgentHistory:
             )
         self._check(entry)
         if self._journal is not None:
-            self._journal.write(entry)
+            self._journal.write(entry, encode_entry(entry))
         self._add(entry)
         self._current = self._refresh_snapshot()
         if is_logged(DEBUG):

@@ -50,9 +50,9 @@ def verify_attachment(name: str, data: object, place: str) -> str:
     return data
 
 
-def extract_media(entry: HistoryEntry) -> tuple[bytes, dict[str, str]]:
-    """The stored form of `entry`, and the attachments it refers to, by name."""
-    stored = encode_entry(entry)
+def extract_media(entry: HistoryEntry, whole: bytes | None = None) -> tuple[bytes, dict[str, str]]:
+    """The stored form of `entry`, and the attachments it refers to, by name. `whole` is the entry as JSON, if it is known."""
+    stored = encode_entry(entry) if whole is None else whole
     if len(stored) <= INLINE_LIMIT and _PREFIX_IN_STORED not in stored:
         return stored, {}
     attachments: dict[str, str] = {}

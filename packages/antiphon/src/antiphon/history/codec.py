@@ -125,12 +125,13 @@ def register_entry(kind: type[E]) -> type[E]:
     return kind
 
 
-def is_readable(entry: HistoryEntry) -> bool:
-    """Whether an entry of one of our own kinds is read back as what it is: the short form of `check_readable`."""
+def encode_readable(entry: HistoryEntry) -> bytes | None:
+    """The stored form of an entry of our own kinds that is read back as what it is; else None, and `check_readable` says why."""
     try:
-        return _decode_known(_encode(entry)) == entry
+        stored = _encode(entry)
+        return stored if _decode_known(stored) == entry else None
     except Exception:  # whatever is wrong with it, `check_readable` finds it again
-        return False
+        return None
 
 
 def check_readable(entry: E) -> E:

@@ -21,8 +21,8 @@ class Journal(Protocol):
     @property
     def conversation_id(self) -> str: ...
 
-    def write(self, entry: HistoryEntry) -> None:
-        """Make `entry` durable, or raise and leave everything as it was."""
+    def write(self, entry: HistoryEntry, stored: bytes) -> None:
+        """Make `entry` durable, or raise and leave everything as it was. `stored` is the entry as one line of JSON."""
 
     def read(self, after: int) -> Iterable[HistoryEntry]:
         """The entries after number `after`."""
@@ -41,7 +41,7 @@ class SealedJournal:
         self.fork = journal.fork
         self._reason = reason
 
-    def write(self, entry: HistoryEntry) -> None:  # noqa: ARG002 - the protocol
+    def write(self, entry: HistoryEntry, stored: bytes) -> None:  # noqa: ARG002 - the protocol
         raise LeaseLost(f"conversation {self.conversation_id}: {self._reason}. Nothing was written")
 
 
@@ -75,11 +75,11 @@ class StoreJournal:
         self._digest: bytes | None = None
         """The digest of the entry before `_next`, if this journal wrote it."""
 
-    def write(self, entry: HistoryEntry) -> None:
+    def write(self, entry: HistoryEntry, stored: bytes) -> None:
         number = entry.sequence_number
         previous = self._digest if self._next == number else None
         self._digest = self._log.append(
-            self._number, self.conversation_id, entry, self._epoch, previous, is_import=self._is_import
+            self._number, self.conversation_id, entry, stored, self._epoch, previous, is_import=self._is_import
         )
         self._next = number + 1
 

@@ -81,6 +81,7 @@ class Log:
         number: int,
         conversation: str,
         entry: HistoryEntry,
+        whole: bytes,
         epoch: int | None,
         previous: bytes | None = None,
         *,
@@ -88,23 +89,24 @@ class Log:
     ) -> bytes:
         """Write one entry, under the epoch of a lease if there is one; returns its digest when it is durable.
 
-        `previous` is the digest of the entry before it; None if the writer does not know it. `is_import`: it and all before it
+        `whole` is the entry as JSON, `previous` the digest of the entry before it; None if the writer does not know it. `is_import`: it and all before it
         were imported.
         """
-        stored, attachments = extract_media(entry)
+        stored, attachments = extract_media(entry, whole)
         if previous is None:
             previous = self.digest_at(number, conversation, entry.sequence_number - 1)
         digest = entry_digest(previous, stored)
-        row = self._dialect.entry_row(number, entry, stored, digest)
-        new = _Append(number, conversation, entry.sequence_number, row, attachments, epoch, is_import)
+        dialect = self._dialect
+        row = dialect.entry_row(number, entry, stored, digest)
         try:
             if not attachments and not is_import:
-                with self._dialect.connection() as db:  # a single insert is its own transaction: one fsync and no more
-                    if self._dialect.append_entry(db, row, epoch):
+                with dialect.connection() as db:  # a single insert is its own transaction: one fsync and no more
+                    if dialect.append_entry(db, row, epoch):
                         return digest
-            self._append(new)
+            self._append(_Append(number, conversation, entry.sequence_number, row, attachments, epoch, is_import))
         except ConnectionBroken:
             try:
+                new = _Append(number, conversation, entry.sequence_number, row, attachments, epoch, is_import)
                 self._append(new, stored)
             except StoreUnreachable as error:
                 raise StoreUnreachable(

@@ -103,6 +103,8 @@ ORDER BY r.due, r.id LIMIT 1
         super().__init__(file)
         self.clock = LeaseClock(file)
         self._writing: AbstractContextManager[sqlite3.Connection] | None = None
+        self._lease_time = 0
+        """The lease time of the last transaction. A lease that was over then is over."""
         self.has_leases = file.schema >= 2
         self.has_touched = file.schema >= 3
         self.has_digests = file.schema >= 5
@@ -122,6 +124,7 @@ ORDER BY r.due, r.id LIMIT 1
 
     def transaction(self) -> AbstractContextManager[sqlite3.Connection]:
         self.clock.settle()
+        self._lease_time = self.clock.now()
         return self.file.transaction()
 
     def time(self, name: str, values: Mapping[str, Any]) -> int:
@@ -142,7 +145,7 @@ ORDER BY r.due, r.id LIMIT 1
         return number << SHIFT | sequence, at, bytearray(body), checksum, bytearray(digest)
 
     def append_entry(self, db: sqlite3.Connection, row: EntryRow, epoch: int | None) -> bool:
-        append, given = (_APPEND_FREE, self.clock.now()) if epoch is None else (_APPEND_LEASED, epoch)
+        append, given = (_APPEND_FREE, self._lease_time) if epoch is None else (_APPEND_LEASED, epoch)
         key, at = row[:2]
         return db.execute(append, (*row, key >> SHIFT, given, at - _MINUTE, at)).rowcount > 0
 
