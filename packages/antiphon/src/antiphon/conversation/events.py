@@ -18,8 +18,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar
 
 from msgspec import Struct
@@ -243,7 +242,7 @@ class EventQueue(Generic[E]):
     """Events from the running task to the reader; closed when that task is done."""
 
     def __init__(self) -> None:
-        self._events: deque[E] = deque()
+        self._events: list[E] = []
         self._waiter: asyncio.Future[None] | None = None
         self._is_closed = False
 
@@ -257,17 +256,14 @@ class EventQueue(Generic[E]):
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
-    def __aiter__(self) -> EventQueue[E]:
-        return self
-
-    async def __anext__(self) -> E:
-        while not self._events:
-            if self._is_closed:
-                raise StopAsyncIteration
+    async def take(self) -> Sequence[E]:
+        """The events that are there, as soon as there is one; none when it is closed."""
+        while not self._events and not self._is_closed:
             self._waiter = asyncio.get_running_loop().create_future()
             await self._waiter
             self._waiter = None
-        return self._events.popleft()
+        events, self._events = self._events, []
+        return events
 
 
 CompactionCallback: TypeAlias = Callable[["Conversation", CompactionNeeded], Awaitable[None] | None]

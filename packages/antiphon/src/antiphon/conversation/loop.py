@@ -127,10 +127,11 @@ class ToolLoop:
         events: EventQueue[LoopEvent] = EventQueue()
         async with self._start_turn(content, events.put, output, **options) as active_turn:
             active_turn.task.add_done_callback(events.close)
-            async for event in events:
-                yield event
+            while batch := await events.take():
+                for event in batch:
+                    yield event
             finished = self._result_event(active_turn)
-            async for event in events:  # of a turn that was interrupted before its first step
+            for event in await events.take():  # of a turn that was interrupted before its first step
                 yield event
             yield finished
             await active_turn.wait()

@@ -176,12 +176,14 @@ class ModelCall:
             logger.info("[%s] the time limit of the run ended an answer", self.options.request_id)
 
     async def _run(self, listener: Callable[[ModelOutputDelta], None] | None) -> None:
-        async with aclosing(self.stream(has_listener=listener is not None)) as deltas:
-            async for delta in deltas:
-                listener(delta)  # type: ignore[misc]  # nothing is yielded without one
+        async with aclosing(self.stream(listener, yields=False)) as deltas:
+            async for _ in deltas:
+                pass
 
-    async def stream(self, *, has_listener: bool = True) -> AsyncGenerator[ModelOutputDelta, None]:
-        """Make the call once and yield its deltas, if there is a listener (`has_listener`).
+    async def stream(
+        self, listener: Callable[[ModelOutputDelta], None] | None = None, *, yields: bool = True
+    ) -> AsyncGenerator[ModelOutputDelta, None]:
+        """Make the call once. Its deltas are yielded, or (without `yields`) given to the listener, if there is one.
 
         A reader that stops interrupts the model; the partial answer is appended and marked.
         """
@@ -194,7 +196,7 @@ class ModelCall:
             self._allowance.begin()
         span, embedded, allowance, add = self._span, self._embedded, self._allowance, self._tracker.add
         is_held = bool(self._hooks) and holds_text(self._hooks)
-        is_shown = has_listener and not is_held
+        show, is_yielded = (None, False) if is_held else (listener, yields)
         # Clients are async generators, though their type does not say so.
         deltas: Any = self.client.call_model(self.sent, self.options)
         error: BaseException | None = None
@@ -203,19 +205,16 @@ class ModelCall:
             try:
                 if span is not None:
                     span.attach()
-                if is_shown or embedded is not None or span is not None or allowance is not None:
+                if is_yielded or not (show is embedded is span is allowance is None):
                     async for delta in deltas:
                         if span is not None:
                             span.observe(delta)
-                        if embedded is None:
-                            add(delta)
-                            if is_shown:
-                                yield delta
-                        else:
-                            for read in embedded.feed(delta):
-                                add(read)
-                                if is_shown:
-                                    yield read
+                        for read in (delta,) if embedded is None else embedded.feed(delta):
+                            add(read)
+                            if show is not None:
+                                show(read)
+                            elif is_yielded:
+                                yield read
                         if allowance is not None and not allowance.can_go_on(delta):
                             self.ended = COST_BUDGET
                             await deltas.aclose()
@@ -224,16 +223,21 @@ class ModelCall:
                         self._is_complete = True
                     for read in embedded.close() if embedded is not None else ():
                         add(read)
-                        if is_shown:
+                        if show is not None:
+                            show(read)
+                        elif is_yielded:
                             yield read
                 else:
                     async for delta in deltas:
                         add(delta)
                     self._is_complete = True
-                if self._hooks and await self._run_after_hooks() and is_held and has_listener:
+                if self._hooks and await self._run_after_hooks() and is_held:
                     for index, part in enumerate(self._tracker.final_parts):
                         for delta in deltas_from_part(index, part):
-                            yield delta
+                            if listener is not None:
+                                listener(delta)
+                            elif yields:
+                                yield delta
             except BaseException:
                 await deltas.aclose()
                 raise

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -52,28 +52,34 @@ class Scanner:
         """Text that is not passed on: a call may begin it."""
         self._work = 0
         """How many characters of it were parsed so far."""
-        self._place = MarkdownContext()
+        self._place: MarkdownContext | None = None
         self._unnoted: list[str] = []
         self._white: list[str] = []
         self._is_after_call = False
         self._pieces: list[Chunk] = []
 
-    def passes(self, text: str) -> bool:
-        """Whether `text` is passed on as it is: nothing is held back, and no call may begin in it. Then it is noted."""
-        if self._held or self._white or self._is_after_call or not text or text[-1].isspace():
-            return False
-        if self._may_begin.search(text) is not None:
-            return False
-        self._unnoted.append(text)
-        return True
-
     def feed(self, text: str) -> list[Chunk]:
-        self._scan(text, is_ended=False)
-        return self._take_chunks()
+        if self._held or self._is_after_call or self._may_begin.search(text) is not None:
+            self._scan(text, is_ended=False)
+            return self._take_chunks()
+        # Most text: nothing is held back, and no call may begin in it.
+        self._unnoted.append(text)
+        visible = text.rstrip()
+        if not visible:
+            if text:
+                self._white.append(text)
+            return []
+        white = self._white
+        chunk = "".join(white) + visible if white else visible
+        white.clear()
+        if len(visible) < len(text):
+            white.append(text[len(visible) :])
+        return [chunk]
 
     def close(self) -> list[Chunk]:
         """The text is over: a call that only lacks its closer counts."""
-        self._scan("", is_ended=True)
+        if self._held:
+            self._scan("", is_ended=True)
         self._release_white()
         return self._take_chunks()
 
@@ -126,6 +132,8 @@ class Scanner:
         return place.is_line_start if front in "`~" else place.allows_call
 
     def _context(self) -> MarkdownContext:
+        if self._place is None:
+            self._place = MarkdownContext()
         if self._unnoted:
             self._place.note("".join(self._unnoted))
             self._unnoted.clear()
@@ -261,121 +269,107 @@ class EmbeddedCalls:
         self._indexes: dict[int, int] = {}
         self._next_index = 0
         self._with_calls: set[int] = set()
-        self._out: list[ModelOutputDelta] = []
 
-    def feed(self, delta: ModelOutputDelta) -> list[ModelOutputDelta]:
+    def feed(self, delta: ModelOutputDelta) -> Sequence[ModelOutputDelta]:
         """The deltas to pass on after `delta`."""
         if isinstance(delta, PartDelta):
             part = self._texts.get(delta.index)
-            if part is not None and part.open_index == delta.index and part.scanner.passes(delta.text):
-                return [delta]
-            self._more(delta)
-        elif isinstance(delta, PartStarted):
-            self._start(delta)
-        elif isinstance(delta, PartEnded):
-            self._end(delta)
-        elif isinstance(delta, PartExtended):
-            self._extend(delta)
-        elif isinstance(delta, Finished):
-            self._finish(delta)
-        elif isinstance(delta, Started | UsageReported):
-            if isinstance(delta, Started):
-                self._naming.answer_id = delta.id
-            self._out.append(delta)
-        else:
-            self._flush_as_text()
-            self._out.append(delta)
-        return self._drain()
+            if part is not None:
+                return self._written(part, part.scanner.feed(delta.text))
+            return (PartDelta(self._indexes[delta.index], delta.text),)
+        if isinstance(delta, PartStarted):
+            return self._start(delta)
+        if isinstance(delta, PartEnded):
+            return self._end(delta.index)
+        if isinstance(delta, PartExtended):
+            return self._extend(delta)
+        if isinstance(delta, Finished):
+            return self._finish(delta)
+        if isinstance(delta, Started):
+            self._naming.answer_id = delta.id
+        elif not isinstance(delta, UsageReported):
+            return (*self.close(), delta)
+        return (delta,)
 
     def close(self) -> list[ModelOutputDelta]:
         """What was still held back when the stream stopped, as text. After a terminal event that is nothing."""
-        self._flush_as_text()
-        return self._drain()
+        held: list[ModelOutputDelta] = []
+        for part in self._texts.values():
+            held += self._written(part, part.scanner.abandon())
+            if part.native or not part.has_given:
+                held.append(self._open(part))
+        self._texts.clear()
+        return held
 
-    def _drain(self) -> list[ModelOutputDelta]:
-        out, self._out = self._out, []
-        return out
-
-    def _start(self, delta: PartStarted) -> None:
+    def _start(self, delta: PartStarted) -> Sequence[ModelOutputDelta]:
         if isinstance(delta.part, Text):
             part = self._texts[delta.index] = _TextPart(self._scanner(), delta.candidate, delta.part.native)
-            self._emit(part, part.scanner.feed(delta.part.text))
-            return
-        index = self._indexes[delta.index] = self._new_index()
-        self._out.append(structs.replace(delta, index=index))
-
-    def _new_index(self) -> int:
+            return self._written(part, part.scanner.feed(delta.part.text)) if delta.part.text else ()
+        self._indexes[delta.index] = index = self._next_index
         self._next_index += 1
-        return self._next_index - 1
+        return (structs.replace(delta, index=index),)
 
-    def _more(self, delta: PartDelta) -> None:
+    def _extend(self, delta: PartExtended) -> Sequence[ModelOutputDelta]:
         part = self._texts.get(delta.index)
         if part is None:
-            self._out.append(PartDelta(self._indexes[delta.index], delta.text))
-        else:
-            self._emit(part, part.scanner.feed(delta.text))
+            return (PartExtended(self._indexes[delta.index], delta.native),)
+        if part.open_index is not None:
+            return (PartExtended(part.open_index, delta.native),)
+        part.native = merged(part.native, delta.native)
+        return ()
 
-    def _extend(self, delta: PartExtended) -> None:
-        part = self._texts.get(delta.index)
+    def _end(self, index: int) -> Sequence[ModelOutputDelta]:
+        part = self._texts.pop(index, None)
         if part is None:
-            self._out.append(PartExtended(self._indexes[delta.index], delta.native))
-        elif part.open_index is not None:
-            self._out.append(PartExtended(part.open_index, delta.native))
-        else:
-            part.native = merged(part.native, delta.native)
-
-    def _end(self, delta: PartEnded) -> None:
-        part = self._texts.pop(delta.index, None)
-        if part is None:
-            self._out.append(PartEnded(self._indexes.pop(delta.index)))
-            return
-        self._emit(part, part.scanner.close())
+            return (PartEnded(self._indexes.pop(index)),)
+        ending = self._written(part, part.scanner.close())
         if part.native or not part.has_given:
-            self._open(part)  # a text that is empty, or has nothing left but its extras
-        self._end_text(part)
+            ending.append(self._open(part))  # a text that is empty, or has nothing left but its extras
+        if part.open_index is not None:
+            ending.append(PartEnded(part.open_index))
+        return ending
 
-    def _finish(self, delta: Finished) -> None:
-        for index in [index for index, part in self._texts.items() if part.candidate == delta.candidate]:
-            self._end(PartEnded(index))
+    def _finish(self, delta: Finished) -> Sequence[ModelOutputDelta]:
+        ending: list[ModelOutputDelta] = []
+        for index, part in list(self._texts.items()):
+            if part.candidate == delta.candidate:
+                ending += self._end(index)
         if delta.candidate in self._with_calls and delta.stop_reason in _ENDED_BY_ITSELF:
             delta = structs.replace(delta, stop_reason="tool_calls")
-        self._out.append(delta)
+        ending.append(delta)
+        return ending
 
-    def _flush_as_text(self) -> None:
-        for part in self._texts.values():
-            self._emit(part, part.scanner.abandon())
-            if part.native or not part.has_given:
-                self._open(part)
-        self._texts.clear()
-
-    def _emit(self, part: _TextPart, pieces: list[Chunk]) -> None:
+    def _written(self, part: _TextPart, pieces: list[Chunk]) -> list[ModelOutputDelta]:
+        """What has become certain of a text, as deltas."""
+        written: list[ModelOutputDelta] = []
         for piece in pieces:
             part.has_given = True
             if isinstance(piece, str):
                 if part.open_index is None:
-                    self._open(part)
-                assert part.open_index is not None, "it has just been opened"
-                self._out.append(PartDelta(part.open_index, piece))
+                    written.append(self._open(part))
+                    assert part.open_index is not None, "it has just been opened"
+                written.append(PartDelta(part.open_index, piece))
                 continue
-            self._end_text(part)
+            if part.open_index is not None:
+                written.append(PartEnded(part.open_index))
+                part.open_index = None
             request = self._naming.request(piece)
-            index = self._new_index()
-            self._out += (
+            index = self._next_index
+            self._next_index += 1
+            written += (
                 PartStarted(index, structs.replace(request, arguments=""), part.candidate),
                 PartDelta(index, request.arguments),
                 PartEnded(index),
             )
             self._with_calls.add(part.candidate)
+        return written
 
-    def _open(self, part: _TextPart) -> None:
-        part.open_index = self._new_index()
-        self._out.append(PartStarted(part.open_index, Text("", native=part.native), part.candidate))
+    def _open(self, part: _TextPart) -> PartStarted:
+        part.open_index = self._next_index
+        self._next_index += 1
+        started = PartStarted(part.open_index, Text("", native=part.native), part.candidate)
         part.native = None
-
-    def _end_text(self, part: _TextPart) -> None:
-        if part.open_index is not None:
-            self._out.append(PartEnded(part.open_index))
-            part.open_index = None
+        return started
 
 
 def _offer_of(tools: Iterable[str | ToolDefinition]) -> KnownTools:
