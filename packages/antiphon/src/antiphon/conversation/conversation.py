@@ -175,22 +175,20 @@ class Conversation(SyncClosable, ThreadView, TokenCheck, Generic[State]):
             screen = f"{screen}\n\n{notice}" if screen else notice
         if screen != options.live_screen:
             options = structs.replace(options, live_screen=screen)
-        return self._renderer.render(self.history.snapshot(), options)
+        return self._renderer.render(self.history.current, options)
 
     @property
     def turn(self) -> Turn:
         """The state of the current turn."""
-        snapshot = self.history.snapshot()
-        if snapshot.version != self._seen_version:
-            self._catch_up(snapshot)
+        if self.history.current.version != self._seen_version:
+            self._catch_up(self.history.current)
         return self._turn
 
     @property
     def totals(self) -> RunTotals:
         """What the current run has used: everything since the last message of a person."""
-        snapshot = self.history.snapshot()
-        if snapshot.version != self._seen_version:
-            self._catch_up(snapshot)
+        if self.history.current.version != self._seen_version:
+            self._catch_up(self.history.current)
         return self._totals
 
     def _catch_up(self, snapshot: AgentHistorySnapshot) -> None:

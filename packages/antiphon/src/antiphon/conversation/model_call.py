@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Sequence, Set
-from contextlib import aclosing
+from contextlib import aclosing, nullcontext
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -163,22 +163,15 @@ class ModelCall:
 
     async def _run_in_time(self, listener: Callable[[ModelOutputDelta], None] | None) -> None:
         """Make the call within its time. If that is over, the stream is cancelled, and the partial answer is the answer."""
-        if self._seconds is None:
-            await self._run(listener)
-            return
-        limit = self._time_limit = asyncio.timeout(self._seconds)
+        limit = self._time_limit = None if self._seconds is None else asyncio.timeout(self._seconds)
         try:
-            async with limit:
-                await self._run(listener)
+            async with limit or nullcontext(), aclosing(self.stream(listener, yields=False)) as deltas:
+                async for _ in deltas:
+                    pass
         except TimeoutError:
-            if not limit.expired():
+            if limit is None or not limit.expired():
                 raise
             logger.info("[%s] the time limit of the run ended an answer", self.options.request_id)
-
-    async def _run(self, listener: Callable[[ModelOutputDelta], None] | None) -> None:
-        async with aclosing(self.stream(listener, yields=False)) as deltas:
-            async for _ in deltas:
-                pass
 
     async def stream(
         self, listener: Callable[[ModelOutputDelta], None] | None = None, *, yields: bool = True
@@ -260,7 +253,7 @@ class ModelCall:
             model=self.model,
             tools=chat.registry.definitions if self._tools is None else tuple(self._tools),
             settings=self._settings if self._allowance is None else self._allowance.shorten(self._settings, self.model),
-            request_id=f"{chat.id or 'memory'}:{self.purpose or chat.history.snapshot().version + 1}",
+            request_id=f"{chat.id or 'memory'}:{self.purpose or chat.history.current.version + 1}",
             on_retry=self._on_retry,
         )
         self.sent: Sequence[ContextEntry]
@@ -281,7 +274,9 @@ class ModelCall:
         if context.screen is not None and (injected := context.injected()):
             chat.history.append(injected)
         if chat.embedded.concerns(options):
-            context, self.options, self._embedded = chat.embedded.prepare(context, options, chat.history.version)
+            context, self.options, self._embedded = chat.embedded.prepare(
+                context, options, chat.history.current.version
+            )
         self.sent = context
 
     async def _run_before_hooks(self) -> None:
@@ -436,10 +431,9 @@ class ReportNotes:
                 if news := [thing for thing in map(str, things) if thing not in self._known]:
                     self._known.update(news)
                     extra[name] = news
-        if report.attempts:
-            failed = [f"{one.provider}: {one.error.message}" for one in report.attempts if one.error]
-            if failed:
-                extra["failed_attempts"] = failed
+        for attempt in report.attempts:
+            if attempt.error is not None:
+                extra.setdefault("failed_attempts", []).append(f"{attempt.provider}: {attempt.error.message}")
         return extra
 
 

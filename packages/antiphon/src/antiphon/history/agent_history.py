@@ -80,7 +80,8 @@ class AgentHistory:
         self._in_force = ActiveSettings(imported=imported)
         self._listeners: tuple[AppendCallback, ...] = ()
         self._load(entries)
-        self._current = self._refresh_snapshot()
+        self.current = self._refresh_snapshot()
+        """The history as it is now: what `snapshot` returns, for who reads it with every step."""
 
     @classmethod
     def from_messages(
@@ -131,32 +132,32 @@ class AgentHistory:
     @property
     def version(self) -> int:
         """How many entries were ever appended."""
-        return self._current.version
+        return self.current.version
 
     @property
     def sequence_number(self) -> int:
         """The sequence number of the last entry; the version by another name."""
-        return self._current.version
+        return self.current.version
 
     @property
     def entries(self) -> EntriesView:
         """Everything that was appended so far, rolled back or not."""
-        return self._current.entries
+        return self.current.entries
 
     @property
     def effective(self) -> EntriesView:
         """The entries that count: all but the rolled back ones and the rollbacks themselves."""
-        return self._current.effective
+        return self.current.effective
 
     @property
     def system_instruction(self) -> str:
         """The system instruction in force, or an empty string."""
-        return self._current.system_instruction
+        return self.current.system_instruction
 
     @property
     def memory_notebook(self) -> str:
         """The text of the memory notebook, or an empty string."""
-        return self._current.memory_notebook
+        return self.current.memory_notebook
 
     @property
     def memory_notebook_content(self) -> str:
@@ -165,7 +166,7 @@ class AgentHistory:
 
     def snapshot(self) -> AgentHistorySnapshot:
         """The history as it is now, to hold and read while it grows. Copies nothing."""
-        return self._current
+        return self.current
 
     def append(self, entry: E) -> E:
         """Append an entry and return it as it was stored, with its sequence number and time.
@@ -194,7 +195,7 @@ class AgentHistory:
             if journal is not None:
                 journal.write(entry, stored)
             log.append(entry)
-            self._current = AgentHistorySnapshot(number, self._in_force, log, log, number)
+            self.current = AgentHistorySnapshot(number, self._in_force, log, log, number)
             if is_logged(DEBUG):
                 log_append(self.id, entry)
             if self._listeners:
@@ -262,9 +263,9 @@ class AgentHistory:
                     self._add(entry)
                 if len(self._log) > known and isinstance(self._journal, StoreJournal):  # an import may have grown
                     self._in_force = replace(self._in_force, imported=self._journal.imported)
-                self._current = self._refresh_snapshot()
+                self.current = self._refresh_snapshot()
                 if self._listeners:
-                    for entry in self._current.since(known):
+                    for entry in self.current.since(known):
                         self._report(entry)
             finally:
                 self._writing.release()
@@ -304,7 +305,7 @@ class AgentHistory:
         if self._journal is not None:
             self._journal.write(entry, encode_entry(entry))
         self._add(entry)
-        self._current = self._refresh_snapshot()
+        self.current = self._refresh_snapshot()
         if is_logged(DEBUG):
             log_append(self.id, entry)
         if self._listeners:

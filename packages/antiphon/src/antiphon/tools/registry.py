@@ -73,7 +73,7 @@ class ToolRegistry(AsyncClosable):
     def definitions(self) -> tuple[ToolDefinition, ...]:
         """The definitions of the tools, as sent to a provider."""
         if self._definitions is None:
-            self._definitions = tuple(tool.definition for tool in self._tools.values())
+            self._definitions = tuple([tool.definition for tool in self._tools.values()])
         return self._definitions
 
     @property

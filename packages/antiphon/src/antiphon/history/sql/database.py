@@ -112,7 +112,7 @@ class SqliteDatabase(Database):
         return self.file.transaction()
 
     def execute(self, db: sqlite3.Connection, statement: str, **values: object) -> Rows:
-        bound = {name: _bind_for_sqlite(value) for name, value in values.items()}
+        bound = {name: value if type(value) is int else _bind_for_sqlite(value) for name, value in values.items()}
         for name in _time_names(statement):
             bound[name] = self.time(name, values)
         return db.execute(statement, bound).fetchall()

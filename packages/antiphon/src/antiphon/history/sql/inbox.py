@@ -29,9 +29,8 @@ class SqlInbox:
     def items(self) -> Sequence[InboxItem]:
         if not self._dialect.has_inbox:
             return ()
-        return [
-            InboxItem(key, kind, bytes(body)) for key, kind, body in self._dialect.rows(_ITEMS, number=self._number)
-        ]
+        rows = self._dialect.rows(_ITEMS, number=self._number)
+        return [InboxItem(key, kind, bytes(body)) for key, kind, body in rows] if rows else ()
 
     def remove(self, keys: Iterable[str]) -> None:
         statement = f"DELETE FROM inbox WHERE number = :number AND {self._dialect.one_of('key', 'keys')}"

@@ -89,8 +89,8 @@ class Log:
     ) -> bytes:
         """Write one entry, under the epoch of a lease if there is one; returns its digest when it is durable.
 
-        `whole` is the entry as JSON, `previous` the digest of the entry before it; None if the writer does not know it. `is_import`: it and all before it
-        were imported.
+        `whole` is the entry as JSON, `previous` the digest of the entry before it; None if the writer does not know it.
+        `is_import`: it and all before it were imported.
         """
         stored, attachments = extract_media(entry, whole)
         if previous is None:
