@@ -48,13 +48,14 @@ class FarLog(Log):
         number: int,
         conversation: str,
         entry: HistoryEntry,
+        whole: bytes,
         epoch: int | None,
         previous: bytes | None = None,
         *,
         is_import: bool = False,
     ) -> bytes:
         self.jam.passing("append", conversation)
-        return super().append(number, conversation, entry, epoch, previous, is_import=is_import)
+        return super().append(number, conversation, entry, whole, epoch, previous, is_import=is_import)
 
 
 class FarStore(SqliteStore):

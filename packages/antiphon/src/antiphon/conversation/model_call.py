@@ -198,7 +198,7 @@ class ModelCall:
             try:
                 if span is not None:
                     span.attach()
-                if is_yielded or not (show is embedded is span is allowance is None):
+                if is_yielded or show or embedded or span or allowance:
                     async for delta in deltas:
                         if span is not None:
                             span.observe(delta)

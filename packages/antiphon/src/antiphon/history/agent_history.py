@@ -295,7 +295,7 @@ class AgentHistory:
         if not isinstance(entry, OpaqueEntry):
             entry = check_readable(entry)
             if type(entry) is ToolCallResultsEntry and not entry.sequence_number:
-                entry = self._in_call_order(entry)
+                entry = self._in_call_order(entry)  # type: ignore[arg-type, assignment]
             entry = replace(
                 entry,
                 sequence_number=entry.sequence_number or len(self._log) + 1,
