@@ -98,7 +98,7 @@ def _written(part: object) -> object:
 def test_any_sequence_becomes_legal_and_keeps_its_content(name: str, sequence: tuple[Message, ...]) -> None:
     request = ModelRequest(messages=sequence)
     fixed, actions = repair(request, name)
-    rule = formats[name].module.sequence_rule
+    rule = formats[name].spec.sequence_rule
     assert is_legal(fixed.messages, rule)
     assert bool(actions) or fixed is request
 
@@ -364,7 +364,7 @@ def test_many_open_calls_are_looked_at_once(name: str) -> None:
     size = 30_000
     called = [Message("assistant", (ToolCallRequest("weather", f"call_{number}"),)) for number in range(size)]
     answers = [Message("tool", (ToolCallResult("weather", f"call_{number}"),)) for number in range(size)]
-    assert is_legal([*called, *answers], formats[name].module.sequence_rule) is (name != "openai-chat")
+    assert is_legal([*called, *answers], formats[name].spec.sequence_rule) is (name != "openai-chat")
 
 
 @pytest.mark.parametrize("name", FORMATS)

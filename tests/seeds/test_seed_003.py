@@ -83,7 +83,7 @@ def test_existing_histories_are_converted(name: str) -> None:
     messages = ap.AgentHistory.from_messages(old).to_messages(name)
     again = ap.AgentHistory.from_messages(messages, name)
     assert again.to_messages() == old
-    key = formats[name].module.messages_key
+    key = formats[name].spec.messages_key
     settings = {"openai-chat": {"model": "m"}, "openai-responses": {"model": "m"}, "gemini": {}}
     body = {**settings.get(name, {"model": "m", "max_tokens": 9}), key: messages}
     assert formats[name].check_request(body) == []

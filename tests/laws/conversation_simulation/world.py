@@ -51,7 +51,7 @@ HELPER = "You are the helper."
 HELPED = "The helper has looked."
 NOTE = "(a note of the hook)"
 MASKED = "(masked by the hook)"
-MESSAGES = {name: formats[name].module.messages_key for name in FORMATS}
+MESSAGES = {name: formats[name].spec.messages_key for name in FORMATS}
 
 
 HOOKS = (

@@ -196,7 +196,7 @@ def test_a_slow_thinker_is_let_through_after_the_hold() -> None:
         for source in FORMATS:
             gateway.upstreams["openai-chat"].faults.append(silent_at_first)
             got = client.ask(source, "to-openai-chat", QUESTION, streams=True)
-            assert got.body.startswith(formats[source].module.keep_alive)
+            assert got.body.startswith(formats[source].spec.keep_alive)
             assert text_of(got.output(source, streams=True).parts) == "echo: Is it raining?"
 
 

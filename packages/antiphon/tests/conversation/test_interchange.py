@@ -123,7 +123,7 @@ def test_accepted_bodies_are_imported_stored_and_written(name: str) -> None:
     count = 0
     with ap.SqliteStore(":memory:") as store:
         for body in accepted_requests(name):
-            key = formats[name].module.messages_key
+            key = formats[name].spec.messages_key
             if key not in body:
                 continue
             history = ap.AgentHistory.from_messages(body, name)

@@ -32,7 +32,7 @@ def test_what_is_plainly_in_order_is_legal_in_every_format(given_messages: list[
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(sequence, "_is_plain", lambda _: False)
             for wire in formats.values():
-                assert sequence.is_legal(given_messages, wire.module.sequence_rule)
+                assert sequence.is_legal(given_messages, wire.spec.sequence_rule)
 
 
 def test_rounds_of_calls_are_plainly_in_order_and_broken_ones_are_not() -> None:

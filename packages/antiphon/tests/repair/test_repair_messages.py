@@ -23,7 +23,7 @@ LEGAL = [user("Q1"), calls("a"), tool("a", "R1"), text_message("A1")]
 def in_format(messages: list[dict[str, Any]], format_name: str) -> list[Any]:
     """The messages as another format writes them, unrepaired."""
     body = formats[format_name].write_request(formats["openai-chat"].read_request({"messages": messages})).body
-    written: list[Any] = body[formats[format_name].module.messages_key]
+    written: list[Any] = body[formats[format_name].spec.messages_key]
     return written
 
 
@@ -36,7 +36,7 @@ def test_a_broken_body_is_accepted_and_whole(source: str, name: str, body: dict[
     repaired = ap.repair_messages(body, for_=target)
     sent = msgspec.json.encode(repaired)
     assert msgspec.json.encode(body) == given, "what was given is not changed"
-    key = formats[target].module.messages_key
+    key = formats[target].spec.messages_key
     violations = formats[target].check_request(msgspec.json.decode(sent))
     assert [violation for violation in violations if violation.path.startswith(key)] == []
     for word in WORDS:
@@ -56,13 +56,13 @@ def test_a_list_is_recognised_and_repaired(source: str, target: str) -> None:
     again: list[Change] = []
     assert ap.repair_messages(repaired, for_=target, report=again) is repaired
     assert again == []
-    assert wire.read_request({wire.module.messages_key: repaired}).messages
+    assert wire.read_request({wire.spec.messages_key: repaired}).messages
 
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_legal_messages_are_the_same_object(name: str, caplog: pytest.LogCaptureFixture) -> None:
     messages = in_format(LEGAL, name)
-    body = {"model": "m", formats[name].module.messages_key: messages, "temperature": 0}
+    body = {"model": "m", formats[name].spec.messages_key: messages, "temperature": 0}
     with caplog.at_level(logging.DEBUG, "antiphon.repair"):
         assert ap.repair_messages(messages, for_=name) is messages
         assert ap.repair_messages(body, for_=name) is body
@@ -85,7 +85,7 @@ def test_a_system_message_needs_the_body_where_the_format_has_it_elsewhere(targe
     with pytest.raises(WireError, match="has the system instruction outside of its messages; give the body"):
         ap.repair_messages(messages, for_=target)
     body = ap.repair_messages({"messages": messages}, for_=target)
-    assert "Be brief." in str({**body, formats[target].module.messages_key: ()})
+    assert "Be brief." in str({**body, formats[target].spec.messages_key: ()})
     assert ap.repair_messages(messages)[0] == messages[0]
 
 

@@ -55,7 +55,7 @@ def test_a_lone_surrogate_is_a_clear_error(name: str) -> None:
 )
 @pytest.mark.parametrize("name", FORMATS)
 def test_an_escaped_lone_surrogate_in_a_body_is_a_clear_error(name: str, half: bytes) -> None:
-    key = formats[name].module.messages_key.encode()
+    key = formats[name].spec.messages_key.encode()
     with pytest.raises(
         WireError, match=r"^not valid JSON: .u[dD][0-9a-fA-F]{3} at byte \d+ is a lone surrogate; send both"
     ):

@@ -9,7 +9,7 @@ import pytest
 
 from antiphon.parts import Image, Native, Text, Thinking
 from antiphon.wire import FORMATS, Loss, Message, ModelRequest, formats
-from antiphon.wire.readable import readable_parts
+from antiphon.wire.native_as_text import readable_parts
 
 PNG = "iVBORw0KGgo="
 RESPONSES_ITEMS: dict[str, tuple[dict[str, Any], list[str]]] = {

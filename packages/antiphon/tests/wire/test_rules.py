@@ -63,7 +63,7 @@ def short_bodies(name: str) -> list[Any]:
 
 @cache
 def bodies_of(name: str) -> st.SearchStrategy[Any]:
-    return any_bodies(short_bodies(name), cases_of(name).WORDS, formats[name].module.messages_key)
+    return any_bodies(short_bodies(name), cases_of(name).WORDS, formats[name].spec.messages_key)
 
 
 @pytest.mark.parametrize(

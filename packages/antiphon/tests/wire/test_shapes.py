@@ -202,7 +202,7 @@ UNUSUAL: dict[str, list[Any]] = {
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_an_unusual_message_changes_no_other(name: str) -> None:
-    key = formats[name].module.messages_key
+    key = formats[name].spec.messages_key
     plain = PLAIN[name][key]
     for unusual in UNUSUAL[name]:
         for position in range(len(plain) + 1):
@@ -220,7 +220,7 @@ def test_an_unusual_message_changes_no_other(name: str) -> None:
 def test_a_misspelt_option_is_an_error_in_every_format(name: str) -> None:
     with pytest.raises(TypeError):
         formats[name].write_request(ModelRequest(), dialekt="mistral")  # type: ignore[call-arg]
-    unsupported = {"dialect", "version", "model"} - formats[name].module.options
+    unsupported = {"dialect", "version", "model"} - formats[name].spec.options
     for option in unsupported:
         given: dict[str, Any] = {option: "x"}
         with pytest.raises(WireError, match=option):
@@ -286,8 +286,8 @@ def check_scan(name: str, body: Any) -> bool:
         return True  # the upstream reports it
     assert (scanned.model, bool(scanned.stream)) == (whole.model, bool(whole.stream))
     assert order(scanned) == order(whole)
-    assert is_legal(scanned.messages, formats[name].module.sequence_rule) == is_legal(
-        whole.messages, formats[name].module.sequence_rule
+    assert is_legal(scanned.messages, formats[name].spec.sequence_rule) == is_legal(
+        whole.messages, formats[name].spec.sequence_rule
     )
     media = [part for message in whole.messages for part in message.parts if isinstance(part, Image | Audio | Document)]
     assert media == []

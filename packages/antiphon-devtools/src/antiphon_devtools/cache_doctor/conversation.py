@@ -52,7 +52,7 @@ def _with_breakpoints_as_sent(answer: ModelOutputEntry, settings: ModelRequest) 
     """The settings with the breakpoints that the request had. The log does not have them, but a provider that finds one in a
     prompt that is long enough reads or writes something."""
     usage, origin = usage_of(answer), answer.origin
-    if origin is None or not formats[origin.format].module.marked_messages:
+    if origin is None or not formats[origin.format].spec.marked_messages:
         return settings
     if usage.cached_tokens or usage.cache_write_tokens:
         return structs.replace(settings, cache_prompt=PromptCaching("always"))

@@ -133,7 +133,7 @@ def read_exchange(
     if not isinstance(value, dict):
         return None
     wire = format_name or _format_of(None, value, url)
-    if not wire or formats[wire].module.messages_key not in value:
+    if not wire or formats[wire].spec.messages_key not in value:
         return None
     response = _decode_whole(answer)
     stream = None if isinstance(response, dict) else answer.decode("utf-8", "replace")
@@ -154,13 +154,13 @@ def _format_of(named: Any, body: dict[str, Any], url: str) -> str:
     if named in formats:
         return str(named)
     by_path = next((wire for part, wire in _PATHS if part in url), "")
-    if by_path and formats[by_path].module.messages_key in body:
+    if by_path and formats[by_path].spec.messages_key in body:
         return by_path
     if guess := detect_format(body):
         return guess
     if "messages" in body:  # what both formats have; only the model tells
         return "anthropic" if "claude" in str(body.get("model", "")) else "openai-chat"
-    return next((name for name, wire in formats.items() if wire.module.messages_key in body), "")
+    return next((name for name, wire in formats.items() if wire.spec.messages_key in body), "")
 
 
 def _time(given: Any, where: str) -> float | None:

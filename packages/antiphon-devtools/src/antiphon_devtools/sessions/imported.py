@@ -71,7 +71,7 @@ class HistoryBuilder:
         """Add items, each with its line, that the wire format reads as one message: those of one answer."""
         wire = formats[self._format]
         try:
-            request = wire.read_request({wire.module.messages_key: [body for _, body in items]})
+            request = wire.read_request({wire.spec.messages_key: [body for _, body in items]})
         except AntiphonError as error:
             if len(items) == 1:
                 self.report(items[0][0], str(error))

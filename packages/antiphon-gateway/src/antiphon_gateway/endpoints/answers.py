@@ -85,7 +85,7 @@ class FoundAnswer:
             store,
             self.key,
             after,
-            comment=wire.module.keep_alive,
+            comment=wire.spec.keep_alive,
             silence=self.metered.loaded.config.gateway.keep_alive_seconds,
             cut=wire.stream_writer("").write(Failed(_OVERDUE)),
         )

@@ -24,7 +24,7 @@ class StreamFrame:
     def __init__(self, wire: Format, model: str, interval: float, *, is_array: bool = False) -> None:
         self.interval = interval
         self.is_array = is_array
-        self.is_plain = not is_array and wire.module.has_comments
+        self.is_plain = not is_array and wire.spec.has_comments
         """Whether events need no frame."""
         self._wire = wire
         self._model = model
@@ -37,9 +37,9 @@ class StreamFrame:
             return b"\n"
         if not self.is_plain:
             is_begun, self._is_begun = self._is_begun, True
-            return b" " if is_begun else self._wire.module.keep_alive
+            return b" " if is_begun else self._wire.spec.keep_alive
         writer = self._wire.stream_writer(self._model)
-        return cast(bytes, getattr(writer, "keep_alive", self._wire.module.keep_alive))
+        return cast(bytes, getattr(writer, "keep_alive", self._wire.spec.keep_alive))
 
     def wrap(self, events: bytes) -> bytes:
         """Whole events as the client gets them."""
@@ -52,7 +52,7 @@ class StreamFrame:
         if self.is_plain or not self._is_begun or not events:
             return events
         self._is_begun = False
-        beginning = self._wire.module.keep_alive.rstrip()
+        beginning = self._wire.spec.keep_alive.rstrip()
         return events[len(beginning) :] if events.startswith(beginning) else b"{}\r\n\r\n" + events
 
     def close(self) -> bytes:

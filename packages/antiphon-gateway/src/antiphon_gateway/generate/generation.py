@@ -214,7 +214,7 @@ class Generation(MeteredRequest):
 
     def _repeated_settings(self) -> dict[str, Any] | None:
         """The settings that the answer repeats; None if answers of the client's format repeat none."""
-        if not self._wire.module.repeats_settings:
+        if not self._wire.spec.repeats_settings:
             return None
         return {**self._wire.request_settings(self._preparer.body), **self.settings}
 

@@ -268,7 +268,7 @@ class Preparer:
             return None
         if not provider.accepts_unchanged_bodies:
             return None
-        if self.loaded.config.gateway.repair and not is_legal(outline.messages, provider.wire.module.sequence_rule):
+        if self.loaded.config.gateway.repair and not is_legal(outline.messages, provider.wire.spec.sequence_rule):
             return None
         return self._pass_through(target, provider, self.body)
 
@@ -352,7 +352,7 @@ class Preparer:
             repairs = [*repairs, *declared, *added]
         assembles = provider.streams_only and not self.streams
         named = structs.replace(repaired, model=target.model, stream=True if assembles else repaired.stream)
-        if not same_format and provider.wire.module.marked_messages:
+        if not same_format and provider.wire.spec.marked_messages:
             # a client of another API expects its prompts to be cached unasked; one of this API sets breakpoints itself
             named = structs.replace(named, cache_prompt=self._prompt_caching(provider))
         if not same_format and options.get("dialect") == "compatible":
@@ -379,7 +379,7 @@ class Preparer:
     def _check_required(self, request: ModelRequest) -> None:
         """Raises `UpstreamFailed` if the client's own API requires a field that is missing: no repair can know its value."""
         wire = client_formats[self.endpoint.format]
-        required = wire.module.required
+        required = wire.spec.required
         is_complete = request.messages and (request.max_output_tokens is not None or "max_tokens" not in required)
         if is_complete or required <= top_level_fields(self.body).keys():
             return

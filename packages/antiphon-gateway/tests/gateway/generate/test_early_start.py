@@ -81,7 +81,7 @@ def test_stream_begins_while_the_provider_withholds_its_headers(gateway: Rig, fo
     gateway.upstreams["anthropic"].faults.append(withheld(gate))
     stream = Stream(gateway, format_name, "to-anthropic")
     assert stream.response.status == 200
-    assert stream.begin == formats[format_name].module.keep_alive[:1]
+    assert stream.begin == formats[format_name].spec.keep_alive[:1]
     sent = {name.lower() for name, _ in stream.response.getheaders()}
     assert "x-request-id" in sent, "the log line is found by it"
     assert not any(name.startswith("x-antiphon-") or name == "trailer" for name in sent), "nothing is known yet"
@@ -112,7 +112,7 @@ def test_silent_provider_is_left_for_the_next_one_after_the_stream_has_begun() -
     with rig(settings, models=models, retries=2) as gateway:
         gateway.upstreams["anthropic"].faults.append(hang(10))
         stream = Stream(gateway, "openai-chat", "with-backup")
-        assert stream.begin == formats["openai-chat"].module.keep_alive[:1]
+        assert stream.begin == formats["openai-chat"].spec.keep_alive[:1]
         assert b"[DONE]" in stream.rest()
         assert len(gateway.upstreams["anthropic"].received) == 1
         assert len(gateway.upstreams["openai-chat"].received) == 1

@@ -313,7 +313,7 @@ def test_a_thinking_upstream_keeps_the_line_alive(gateway: Rig, source: str) -> 
     )
     with gateway.client() as client:
         got = client.ask(source, "to-anthropic", QUESTION, streams=True)
-    keep_alive = formats[source].module.keep_alive
+    keep_alive = formats[source].spec.keep_alive
     assert (keep_alive + b" " if source == "gemini" else keep_alive * 2) in got.body
     assert text_of(got.output(source, streams=True).parts) == "One. " * 20
 

@@ -84,7 +84,7 @@ def read_messages(
     `model` is who wrote the answers (`anthropic/claude-…`): its signatures are then sent back to it. Raises `WireError`.
     """
     wire = _format(format)
-    key = wire.module.messages_key
+    key = wire.spec.messages_key
     given: object = messages
     if isinstance(given, str | bytes) or not isinstance(given, Iterable):
         raise WireError(f"not {format} messages: expected a list of messages or a body, got {type(given).__name__}")
@@ -129,7 +129,7 @@ def read_message(message: Mapping[str, Any]) -> list[HistoryEntry]:
     format_name = _message_format(message)
     wire = formats[format_name]
     try:
-        request = wire.read_request({wire.module.messages_key: [dict(message)]})
+        request = wire.read_request({wire.spec.messages_key: [dict(message)]})
     except WireError as error:
         raise ConversationError(f"not a message: {error}") from error
     reader = _EntryReader(format_name)
@@ -159,10 +159,8 @@ def write_messages(history: AgentHistory, format: str = "openai-chat", strategy:
         messages = _chat_messages(request.messages, losses, strategy)
         return MessagesWritten({"messages": messages}, messages, tuple(actions), tuple(losses))
     body, lost = wire.write_request(request)
-    kept = {
-        name: value for name, value in body.items() if name in _INSTRUCTION_KEYS or name == wire.module.messages_key
-    }
-    return MessagesWritten(kept, list(body[wire.module.messages_key]), tuple(actions), (*losses, *lost))
+    kept = {name: value for name, value in body.items() if name in _INSTRUCTION_KEYS or name == wire.spec.messages_key}
+    return MessagesWritten(kept, list(body[wire.spec.messages_key]), tuple(actions), (*losses, *lost))
 
 
 def write_entry(entry: HistoryEntry) -> list[dict[str, Any]]:
@@ -196,7 +194,7 @@ def _repair_for_history(request: ModelRequest, format_name: str, *, is_logged: b
     for message in request.messages:
         called.update(part.tool_call_id for part in message.parts if isinstance(part, ToolCallRequest))
         if any(isinstance(part, ToolCallResult) and part.tool_call_id not in called for part in message.parts):
-            rule = formats[format_name].module.sequence_rule
+            rule = formats[format_name].spec.sequence_rule
             return repair(request, format_name if rule.results_follow_calls else "gemini", is_logged=is_logged)
     return repair(request, format_name, is_logged=is_logged)
 

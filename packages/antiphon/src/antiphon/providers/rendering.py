@@ -83,8 +83,8 @@ class ContextRenderer:
     def __init__(self, target: Origin, **wire_options: Any) -> None:
         self._target = target
         self._dialect = wire_options.get("dialect")
-        self._rule = formats[target.format].module.sequence_rule
-        self._has_breakpoints = formats[target.format].module.marked_messages > 0
+        self._rule = formats[target.format].spec.sequence_rule
+        self._has_breakpoints = formats[target.format].spec.marked_messages > 0
         self._body = IncrementalRequestWriter(formats[target.format], WriteOptions(**wire_options))
         self._reset()
 

@@ -14,9 +14,10 @@ from typing import Any, TypeAlias, overload
 
 from antiphon.errors import WireError
 from antiphon.repair.action import Action
-from antiphon.repair.repairer import fix_chat_messages, log_actions, repair
-from antiphon.wire import formats
-from antiphon.wire.detect import detect_format
+from antiphon.repair.chat_messages import fix_chat_messages
+from antiphon.repair.repairer import log_actions, repair
+from antiphon.wire import FORMATS, formats
+from antiphon.wire.detect import detect_format, is_signed
 from antiphon.wire.loss import Loss
 from antiphon.wire.rules import Violation
 
@@ -61,7 +62,7 @@ def repair_messages(
     if not is_body and (isinstance(given, str | bytes) or not isinstance(given, Sequence)):
         raise WireError(f"expected a list of messages or a body, got {type(given).__name__}")
     source = (detect_format(dict(given)) or _only_key(given, for_)) if is_body else _format_of(given, for_)
-    key = formats[source].module.messages_key
+    key = formats[source].spec.messages_key
     body = dict(given) if is_body else {key: list(given)}
     changes: list[Change] = []
     if source == for_:
@@ -105,7 +106,7 @@ def _repair_own(body: dict[str, Any], key: str, format_name: str, changes: list[
 
 def _violations(body: dict[str, Any], format_name: str) -> list[Violation]:
     """What the API would refuse in the messages of a body."""
-    key = formats[format_name].module.messages_key
+    key = formats[format_name].spec.messages_key
     found = formats[format_name].check_request(body)
     return [violation for violation in found if violation.path.startswith(key) and not violation.advisory]
 
@@ -119,7 +120,7 @@ def _translate(body: dict[str, Any], source: str, target: str, changes: list[Cha
 
 def _only_messages(body: dict[str, Any], format_name: str) -> list[Any]:
     """The messages of a body, which has nothing else that says something."""
-    key = formats[format_name].module.messages_key
+    key = formats[format_name].spec.messages_key
     if any(body.get(name) for name in _INSTRUCTIONS):
         raise WireError(
             f"{format_name} has the system instruction outside of its messages; give the body: "
@@ -130,7 +131,7 @@ def _only_messages(body: dict[str, Any], format_name: str) -> list[Any]:
 
 def _only_key(body: Mapping[str, Any], wanted: str) -> str:
     """The format of a body that fits several: the wanted one if it does."""
-    fitting = [name for name in formats if formats[name].module.messages_key in body]
+    fitting = [name for name in formats if formats[name].spec.messages_key in body]
     if not fitting:
         raise WireError(f"not a body: expected one of the keys messages, input and contents, got {sorted(body)[:5]}")
     return wanted if wanted in fitting else fitting[0]
@@ -141,6 +142,8 @@ def _format_of(messages: Sequence[Any], wanted: str) -> str:
     for message in messages:
         if not isinstance(message, Mapping):
             raise WireError(f"not a message: expected an object, got {type(message).__name__}")
+    if wanted not in FORMATS and is_signed(wanted, messages):
+        return wanted
     if any("parts" in message for message in messages):
         return "gemini"
     if any("role" not in message or message.get("type") == "message" for message in messages):

@@ -8,7 +8,6 @@ body, losses = formats["anthropic"].write_request(request)
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 
 from antiphon.wire.delta import Assembler, ModelOutputDelta
 from antiphon.wire.format import Encoded, Format, Written
@@ -24,17 +23,22 @@ from antiphon.wire.request import (
     ToolDefinition,
 )
 from antiphon.wire.rules import Violation
+from antiphon.wire.spec import FormatSpec, Registry, register
 
-FORMATS = ("openai-chat", "openai-responses", "anthropic", "gemini", "gemini-interactions")
+_PACKAGES = ("openai_chat", "openai_responses", "anthropic", "gemini", "gemini_interactions")
 
-formats: Mapping[str, Format] = MappingProxyType({name: Format(name) for name in FORMATS})
-"""Every format by name."""
+FORMATS = tuple(register(f"antiphon.wire.{package}") for package in _PACKAGES)
+"""The names of the formats that come with the library."""
+
+formats: Mapping[str, Format] = Registry(Format)
+"""Every format by name, with those that were registered since."""
 
 __all__ = [
     "FORMATS",
     "Assembler",
     "Encoded",
     "Format",
+    "FormatSpec",
     "Loss",
     "LossyTranslation",
     "Message",
@@ -50,4 +54,5 @@ __all__ = [
     "Violation",
     "Written",
     "formats",
+    "register",
 ]

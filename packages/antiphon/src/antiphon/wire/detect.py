@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from antiphon.wire import formats
-from antiphon.wire.format import FormatSignature
+from antiphon.wire.spec import FormatSignature
 
 
 def detect_format(body: Any) -> str | None:
     """The only format a request body can be in; None if several fit, or none."""
     if not isinstance(body, dict):
         return None
-    possible = {name: wire.module for name, wire in formats.items() if wire.module.messages_key in body}
+    possible = {name: wire.spec for name, wire in formats.items() if wire.spec.messages_key in body}
     if len(possible) > 1:
-        matching = {
-            name: module for name, module in possible.items() if _matches(module.signature, module.messages_key, body)
-        }
+        matching = {name: spec for name, spec in possible.items() if _matches(spec.signature, spec.messages_key, body)}
         # A format without a signature is the usual one for its key.
-        possible = matching or {
-            name: module for name, module in possible.items() if module.signature == FormatSignature()
-        }
+        possible = matching or {name: spec for name, spec in possible.items() if spec.signature == FormatSignature()}
     return next(iter(possible)) if len(possible) == 1 else None
+
+
+def is_signed(name: str, messages: Sequence[Any]) -> bool:
+    """Whether a list of messages has something that only the format has."""
+    spec = formats[name].spec
+    return _matches(spec.signature, spec.messages_key, {spec.messages_key: list(messages)})
 
 
 def _matches(signature: FormatSignature, messages_key: str, body: dict[str, Any]) -> bool:

@@ -1,14 +1,15 @@
 """`Format`: one wire format with everything it can do, its modules loaded when they are first used.
 
-A format is a package whose `__init__` declares `FORMAT_MODULE` and whose modules have the same names in every format:
+A format is a package whose `__init__` has its `SPEC` and whose modules have the same names in every format:
 
     request.py        READER (of bytes and of values), write_request, needs_whole_request; for speed: scan_request
     rules             RULES (one entry per rule), check_request
     response.py       read_response, write_response; for speed: scan_usage
     errors.py         read_error, write_error
     stream_reader.py, stream_writer.py    StreamReader, StreamWriter
+    dialects, native_text, namespaces, settings    where the spec says so
 
-A new format is such a package and its name in `FORMATS`. Decoding bytes and strict mode are here, once for all formats."""
+`register("package.name")` adds such a package. Decoding bytes and strict mode are here, once for all formats."""
 
 from __future__ import annotations
 
@@ -27,12 +28,13 @@ from antiphon.parts import NativeExtras, TokenUsage
 from antiphon.wire.delta import ModelOutputDelta
 from antiphon.wire.loss import Loss, Losses, LossyTranslation
 from antiphon.wire.output import ModelOutput, ProviderError
-from antiphon.wire.request import TOOL_NAMESPACES, Message, ModelRequest, SequenceRule
+from antiphon.wire.request import Message, ModelRequest
 from antiphon.wire.rules import Violation, json_type_name
+from antiphon.wire.spec import FormatSpec, HostDialect, load_spec
+from antiphon.wire.tool_namespaces import flatten, namespaces_origin
 
 if TYPE_CHECKING:
     from antiphon.wire.capabilities import CapabilityTable
-    from antiphon.wire.openai_chat.dialects import Dialect
 
 
 class Written(NamedTuple):
@@ -54,7 +56,7 @@ class WriteOptions(Struct, frozen=True, kw_only=True):
 
     model: str = ""
     """The model named in the URL, if it is not the request's own (gemini)."""
-    dialect: str | Dialect = ""
+    dialect: str | HostDialect = ""
     """The host's variant of the format (openai-chat, anthropic)."""
     version: str = ""
     """The `anthropic-version` header (anthropic)."""
@@ -68,7 +70,7 @@ class WriteKeywords(TypedDict, total=False):
     """The same as keyword arguments."""
 
     model: str
-    dialect: str | Dialect
+    dialect: str | HostDialect
     version: str
     reasoning_as_text: bool
     capabilities: CapabilityTable | None
@@ -76,46 +78,6 @@ class WriteKeywords(TypedDict, total=False):
 
 _COMMON_OPTIONS = frozenset({"reasoning_as_text", "capabilities"})
 DEFAULT_OPTIONS = WriteOptions()
-
-
-class FormatSignature(Struct, frozen=True, kw_only=True):
-    """What identifies a request body, where several formats keep their messages under the same key."""
-
-    body_keys: frozenset[str] = frozenset()
-    tool_keys: frozenset[str] = frozenset()
-    message_keys: frozenset[str] = frozenset()
-    roles: frozenset[str] = frozenset()
-    block_types: frozenset[str] = frozenset()
-    message_types: frozenset[str] = frozenset()
-
-
-class FormatModule(Struct, frozen=True, kw_only=True):
-    """The facts a format package declares about itself."""
-
-    messages_key: str
-    sequence_rule: SequenceRule
-    required: frozenset[str] = frozenset()
-    """Fields that a request must have where the rules of its format report them, and for which there is no value to fill in."""
-    signature: FormatSignature = FormatSignature()
-    options: frozenset[str] = frozenset()
-    """The fields of `WriteOptions` that it has."""
-    normalizes_streams: bool = False
-    """Whether hosts of this format stream in ways that its official client cannot read."""
-    calls_need_tools: bool = False
-    """Whether hosts of this format refuse calls in the history of a request without tools."""
-    has_tool_namespaces: bool = False
-    """Whether tools may be in namespaces and in messages."""
-    repeats_settings: bool = False
-    """Whether a response repeats settings of its request; they are in the module `settings`."""
-    marked_messages: int = 0
-    """How many user messages at the end of a request get a cache breakpoint (`mark_prompt` in `request.py`); 0: providers decide
-    themselves what they cache."""
-    embeds_raw_json: bool = False
-    """Whether built bodies hold `msgspec.Raw` or structs: true where a call's arguments are an object."""
-    keep_alive: bytes = b": keep-alive\n\n"
-    """What a client gets while the model is silent; its parser must pass over it."""
-    has_comments: bool = True
-    """Whether streams may have comments; without, the keep-alive is the beginning of the next event."""
 
 
 class StreamReader(Protocol):
@@ -146,49 +108,32 @@ class StreamNormalizer(Protocol):
         """Whole events in; the same bytes out if they need no correction."""
 
 
-class _RequestModule(Protocol):
-    def read_request(self, body: dict[str, Any]) -> ModelRequest: ...
-    def write_request(self, request: ModelRequest, losses: list[Loss], options: WriteOptions) -> dict[str, Any]: ...
-    def needs_whole_request(self, request: ModelRequest, new: Sequence[Message]) -> bool: ...
-    def mark_prompt(
-        self, request: ModelRequest, body: dict[str, Any], messages: list[Any], options: WriteOptions
-    ) -> None: ...
-
-
-class _ResponseModule(Protocol):
-    def read_response(self, body: dict[str, Any]) -> ModelOutput: ...
-    def write_response(self, output: ModelOutput, losses: list[Loss]) -> dict[str, Any]: ...
-
-
-class _RulesModule(Protocol):
-    def check_request(self, body: Any, options: WriteOptions, *, advisories: bool) -> list[Violation]: ...
-
-
-class _ErrorsModule(Protocol):
-    def read_error(self, body: object, status: int | None) -> ProviderError: ...
-    def write_error(self, error: ProviderError) -> dict[str, Any]: ...
-
-
 _BYTES = (bytes, bytearray, memoryview)
 
 
 class Format:
     """One wire format. Bodies may be bytes or decoded JSON."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, package: str) -> None:
         self.name = name
-        self._package = f"antiphon.wire.{name.replace('-', '_')}"
+        self._package = package
 
     @cached_property
-    def module(self) -> FormatModule:
+    def spec(self) -> FormatSpec:
         """What the format declares about itself."""
-        return cast(FormatModule, import_module(self._package).FORMAT_MODULE)
+        return load_spec(self._package)
+
+    def find_dialect(self, dialect: str | HostDialect) -> HostDialect | None:
+        """What a host accepts that differs from the others; None if hosts of the format do not differ. Raises `WireError`."""
+        if "dialect" not in self.spec.options or not dialect:
+            return None
+        return cast(HostDialect, self._load("dialects").get_dialect(dialect))
 
     def read_request(self, body: dict[str, Any] | bytes) -> ModelRequest:
         """A request body in neutral terms. Raises `WireError` if it is not a request of this format."""
         reader = getattr(self._request, "READER", None)
         if reader is None:  # an API that only clients speak
-            return self._request.read_request(self._decode(body))
+            return cast(ModelRequest, self._request.read_request(self._decode(body)))
         request = reader.decode(body) if isinstance(body, _BYTES) else None
         return reader.read(self._decode(body)) if request is None else request  # type: ignore[no-any-return]
 
@@ -204,9 +149,7 @@ class Format:
     ) -> Written:
         """A body this format accepts, and the losses. With `strict`, a loss raises `LossyTranslation`."""
         body, losses = self._build_strictly(request, strict, options)
-        if self.module.embeds_raw_json:
-            body = _decode_json(self.encode(body, request.messages))
-        return Written(body, losses)
+        return Written(_decode_json(self.encode(body, request.messages)), losses)
 
     def encode_request(
         self, request: ModelRequest, *, strict: bool = False, **options: Unpack[WriteKeywords]
@@ -235,20 +178,18 @@ class Format:
         self._check_options(options)
         losses = Losses()
         if options.reasoning_as_text:
-            from antiphon.wire.readable import with_reasoning_as_text
+            from antiphon.wire.native_as_text import with_reasoning_as_text
 
             request = with_reasoning_as_text(request, self.name)
-        if request.native is not None and self._must_flatten(request):
-            from antiphon.wire.openai_responses.namespaces import flatten
-
-            flat = flatten(request)
+        if request.native is not None and not self.spec.has_tool_namespaces and (flat := flatten(request)) is not None:
             body = self._request.write_request(flat.request, losses, options)
             return Written(body, [flat.locate(loss) for loss in losses])
         return Written(self._request.write_request(request, losses, options), losses)
 
     def needs_whole_request(self, request: ModelRequest, new: Sequence[Message]) -> bool:
         """Whether a body depends on the whole conversation, so that `new` messages cannot be written alone."""
-        return self._must_flatten(request) or self._request.needs_whole_request(request, new)
+        must_flatten = not self.spec.has_tool_namespaces and namespaces_origin(request) is not None
+        return must_flatten or bool(self._request.needs_whole_request(request, new))
 
     def mark_prompt(
         self, request: ModelRequest, body: dict[str, Any], messages: list[Any], options: WriteOptions
@@ -257,15 +198,12 @@ class Format:
 
         `build_request` does the same; this is for a body that is written in parts. Marked entries of the list are replaced.
         """
-        if request.cache_prompt is not None and self.module.marked_messages:
+        if request.cache_prompt is not None and self.spec.marked_messages:
             self._request.mark_prompt(request, body, messages, options)
-
-    def _must_flatten(self, request: ModelRequest) -> bool:
-        return TOOL_NAMESPACES in (request.native or ()) and not self.module.has_tool_namespaces
 
     def read_response(self, body: dict[str, Any] | bytes) -> ModelOutput:
         """A response body in neutral terms."""
-        return self._response.read_response(self._decode(body))
+        return cast(ModelOutput, self._response.read_response(self._decode(body)))
 
     def scan_usage(self, body: bytes) -> TokenUsage | None:
         """The usage of a response, reading little else of it. Raises `WireError` if it is not a response of this format."""
@@ -287,11 +225,11 @@ class Format:
 
     def read_error(self, body: Any, status: int | None = None) -> ProviderError:
         """The error in a body; never raises, whatever the body is."""
-        return self._errors.read_error(body, status)
+        return cast(ProviderError, self._errors.read_error(body, status))
 
     def write_error(self, error: ProviderError) -> dict[str, Any]:
         """An error body of this format."""
-        return self._errors.write_error(error)
+        return cast(dict[str, Any], self._errors.write_error(error))
 
     def stream_reader(self) -> StreamReader:
         """A new reader for one stream."""
@@ -303,20 +241,20 @@ class Format:
 
     def request_settings(self, body: bytes) -> dict[str, Any]:
         """The settings of a request that its response repeats; empty where responses of the format repeat none."""
-        if not self.module.repeats_settings:
+        if not self.spec.repeats_settings:
             return {}
         return cast(dict[str, Any], self._settings.request_settings(self._decode(body)))
 
     def repeat_settings(self, native: NativeExtras | None, settings: Mapping[str, Any]) -> NativeExtras | None:
         """The extras of a response with the settings of its request."""
-        if not self.module.repeats_settings:
+        if not self.spec.repeats_settings:
             return native
         own = (native or {}).get(self.name, {})
         return {**(native or {}), self.name: self._settings.with_settings(own, settings)}
 
     def stream_normalizer(self) -> StreamNormalizer | None:
         """A new normalizer for a stream that is forwarded in its own format; None if the format needs none."""
-        if not self.module.normalizes_streams:
+        if not self.spec.normalizes_streams:
             return None
         return cast(StreamNormalizer, self._stream_reader.StreamNormalizer())
 
@@ -328,12 +266,12 @@ class Format:
             body = _decode_json(body)
         checked = WriteOptions(**options)
         self._check_options(checked)
-        return self._rules.check_request(body, checked, advisories=advisories)
+        return cast(list[Violation], self._rules.check_request(body, checked, advisories=advisories))
 
     def _check_options(self, options: WriteOptions) -> None:
         if options != DEFAULT_OPTIONS:
             for name in options.__struct_fields__:
-                if getattr(options, name) and name not in self.module.options | _COMMON_OPTIONS:
+                if getattr(options, name) and name not in self.spec.options | _COMMON_OPTIONS:
                     raise WireError(f"{self.name} has no option {name!r}")
 
     def _decode(self, body: dict[str, Any] | bytes) -> dict[str, Any]:
@@ -349,12 +287,12 @@ class Format:
         return import_module(f"{self._package}.{module}")
 
     @cached_property
-    def _request(self) -> _RequestModule:
-        return cast(_RequestModule, self._load("request"))
+    def _request(self) -> Any:
+        return self._load("request")
 
     @cached_property
-    def _response(self) -> _ResponseModule:
-        return cast(_ResponseModule, self._load("response"))
+    def _response(self) -> Any:
+        return self._load("response")
 
     @cached_property
     def _scan_request(self) -> Callable[[bytes], ModelRequest | None]:
@@ -365,12 +303,12 @@ class Format:
         return getattr(self._response, "scan_usage", _read_whole)
 
     @cached_property
-    def _rules(self) -> _RulesModule:
-        return cast(_RulesModule, self._load("rules"))
+    def _rules(self) -> Any:
+        return self._load("rules")
 
     @cached_property
-    def _errors(self) -> _ErrorsModule:
-        return cast(_ErrorsModule, self._load("errors"))
+    def _errors(self) -> Any:
+        return self._load("errors")
 
     @cached_property
     def _settings(self) -> Any:
@@ -427,14 +365,14 @@ def _number(text: str) -> float | msgspec.Raw:
     return value if math.isfinite(value) else msgspec.Raw(text.encode())
 
 
-_is_half_a_pair = re.compile(
+_find_lone_surrogate = re.compile(
     rb"\\u[dD][89aAbB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89aAbB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 ).search
 
 
 def _lone_surrogate(data: bytes, error: str) -> str:
     """What is wrong with half a surrogate pair, which near the end of a body is reported as missing data; else empty."""
-    half = _is_half_a_pair(data) if "surrogate" in error or "truncated" in error else None
+    half = _find_lone_surrogate(data) if "surrogate" in error or "truncated" in error else None
     if half is None:
         return ""
     return f"{half[0].decode()} at byte {half.start()} is a lone surrogate; send both halves of the pair, or \\ufffd"

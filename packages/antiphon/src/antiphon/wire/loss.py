@@ -9,10 +9,7 @@ from msgspec import Struct
 
 from antiphon.errors import AntiphonError
 from antiphon.parts import NativeExtras
-from antiphon.wire.request import SERVER_STATE
-
-_FORMAT_WITH_ITEM_IDS = "openai-responses"
-"""Its items have an id, by which only its own server finds them again."""
+from antiphon.wire.spec import spec_of
 
 
 class Loss(Struct, frozen=True):
@@ -28,7 +25,8 @@ class Loss(Struct, frozen=True):
 
 def foreign_reason(origin: str, name: str) -> str:
     """Why an extra of another format is lost."""
-    if name in SERVER_STATE.get(origin, ()):
+    spec = spec_of(origin)
+    if spec is not None and name in spec.server_state:
         return f"the turns it refers to are stored at {origin}; sent only the messages of this request"
     return f"specific to {origin}; dropped"
 
@@ -37,30 +35,12 @@ def lose_native(losses: list[Loss], path: str, native: NativeExtras | None, *kno
     """Report the extras of every origin that the written format does not have (`known` are those it has)."""
     for origin, extras in native.items() if native else ():
         if origin not in known:
+            spec = spec_of(origin) if extras else None
             losses.extend(
                 Loss(f"{path}.{name}", name, foreign_reason(origin, name))
                 for name, value in extras.items()
-                if not _has_no_meaning_elsewhere(origin, name, value)
+                if spec is None or not spec.is_local_detail(name, value)
             )
-
-
-def _has_no_meaning_elsewhere(origin: str, name: str, value: Any) -> bool:
-    """Whether an extra changes nothing for another provider: it is not content, and states what is true without it.
-
-    These are the id of an item, that it is complete, a summary in one piece (its text is the thought), and Anthropic's note that
-    the model itself made a call. All of them stay extras of their origin, which gets them back.
-    """
-    if name == "caller":
-        return bool(value == {"type": "direct"})
-    if origin != _FORMAT_WITH_ITEM_IDS:
-        return False
-    if name == "item":
-        return isinstance(value, dict) and all(_has_no_meaning_elsewhere(origin, *field) for field in value.items())
-    if name == "summary":
-        return (
-            type(value) is list and len(value) == 1 and type(value[0]) is dict and value[0].keys() <= {"type", "text"}
-        )
-    return value == "completed" if name == "status" else name == "id" and isinstance(value, str)
 
 
 def other_fields(fields: Mapping[str, Any], known: Container[str]) -> dict[str, Any]:

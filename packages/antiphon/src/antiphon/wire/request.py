@@ -17,27 +17,11 @@ from typing import Any, Literal, TypeAlias
 from msgspec import Struct
 
 from antiphon.parts import Native, NativeExtras, Part
+from antiphon.wire.spec import spec_of
 
 Role: TypeAlias = Literal["system", "developer", "user", "assistant", "tool"]
 Layout: TypeAlias = Literal["merged", "per_part", "iterations"]
 """How Chat Completions lay out the messages of a tool loop (`openai_chat.layouts`)."""
-
-
-class SequenceRule(Struct, frozen=True):
-    """The order of calls and results that a format accepts."""
-
-    results_follow_calls: bool = True
-    """Results come directly after the message with their calls."""
-    results_first: bool = True
-    """In a message with results and other parts, results come first."""
-    merges_assistant_turns: bool = False
-    """Adjacent assistant messages count as one."""
-    unique_ids: bool = False
-    """Call ids are unique in the whole request, not only in one turn."""
-    stored_items: tuple[str, ...] = ()
-    """The types of native blocks that stand for turns on the server, where the call of a result may be."""
-    origin: str = ""
-    """The format of these blocks."""
 
 
 class Message(Struct, frozen=True, omit_defaults=True, repr_omit_defaults=True, gc=False):
@@ -122,15 +106,6 @@ def read_cache_prompt(value: CachePrompt) -> PromptCaching:
     raise ValueError(f'cache_prompt={value!r}: must be True (5 minutes), "5m", "1h", "auto" or False')
 
 
-SERVER_STATE = {
-    "openai-responses": ("previous_response_id", "conversation", "prompt"),
-    "anthropic": ("thread",),
-    "gemini": ("cachedContent",),
-    "gemini-interactions": ("previous_interaction_id",),
-}
-"""The parameters by which a server adds turns that it has stored. No other server has them."""
-TOOL_NAMESPACES = "openai-responses:namespaces"
-"""A mark in the `native` of a request whose tools are in namespaces or in messages; other formats need them in one list."""
 CONTINUE_TEXT = "(continue)"
 """A user turn that writers add where a conversation would be empty, or must not end with the model."""
 SYSTEM_NOTE_PREFIX = "[system note] "
@@ -184,9 +159,8 @@ def asks_for_json_object(request: ModelRequest) -> bool:
 
 def server_state(request: ModelRequest, origin: str) -> str | None:
     """The parameter by which the server of `origin` adds earlier turns to a request; None if the request is complete."""
-    extras = (request.native or {}).get(origin, {})
-    for name in SERVER_STATE.get(origin, ()):
-        value = extras.get(name)
-        if value and (name != "thread" or (isinstance(value, dict) and value.get("type") == "continue")):
-            return name
-    return None
+    extras = (request.native or {}).get(origin)
+    spec = spec_of(origin) if extras else None
+    if extras is None or spec is None:
+        return None
+    return next((name for name, adds_turns in spec.server_state.items() if adds_turns(extras.get(name))), None)

@@ -27,7 +27,9 @@ from antiphon.wire.delta import ModelOutputDelta, PartDelta, PartEnded, PartStar
 from antiphon.wire.json_schema import must_be_wrapped
 from antiphon.wire.loss import Loss
 from antiphon.wire.output import ModelOutput
-from antiphon.wire.request import TOOL_NAMESPACES, Message, ModelRequest, ToolDefinition
+from antiphon.wire.request import Message, ModelRequest, ToolDefinition
+from antiphon.wire.spec import spec_of
+from antiphon.wire.tool_namespaces import flatten
 
 FREEFORM_SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -43,7 +45,6 @@ PORTABLE_NAME_LENGTH = 64
 MAX_CACHED_LENGTH = 256
 """Longer keys are not cached: clients choose them, and a cache that counts entries would keep any number of megabytes."""
 _MAX_CACHED = 4096
-_NAMESPACE_ORIGIN = "openai-responses"
 _WHITESPACE = " \t\r\n"
 OBJECT_START = "{" + _WHITESPACE
 """First characters of a text that may be a JSON object. The empty string is a substring, so empty text counts too."""
@@ -214,11 +215,9 @@ class CallRestorer:
 
     def __init__(self, request: ModelRequest) -> None:
         self._namespaces: dict[str, tuple[str, str]] = {}  # name and namespace, by the name outside of it
-        if TOOL_NAMESPACES in (request.native or ()):
-            from antiphon.wire.openai_responses.namespaces import flatten
-
-            flat = flatten(request)
-            request, self._namespaces = flat.request, flat.names
+        self._namespace_origin = ""
+        if request.native is not None and (flat := flatten(request)) is not None:
+            request, self._namespaces, self._namespace_origin = flat.request, flat.names, flat.origin
         tools = [tool for tool in request.tools if isinstance(tool, ToolDefinition)]
         self._names = {safe_name(tool.name, length): tool.name for tool in tools for length in tool_name_lengths()}
         self._names |= {tool.name: tool.name for tool in tools}
@@ -301,13 +300,14 @@ class CallRestorer:
         native = call.native
         if name in self._namespaces:
             name, namespace = self._namespaces[name]
-            native = {**(native or {}), _NAMESPACE_ORIGIN: {"namespace": namespace}}
+            native = {**(native or {}), self._namespace_origin: {"namespace": namespace}}
         return structs.replace(call, tool_name=name, freeform=freeform, native=native)
 
 
 def must_restore_calls(request: ModelRequest, format_name: str) -> bool:
     """Whether the answer to `request` in this format may have calls that `CallRestorer` has to change."""
-    is_legal, has_freeform = tool_name_matcher(format_name), format_name == _NAMESPACE_ORIGIN
+    spec = spec_of(format_name)
+    is_legal, has_freeform = tool_name_matcher(format_name), spec is not None and spec.has_freeform_tools
     return any(
         not is_legal(tool.name) or (_argument_restorer(tool) is not None and not (tool.freeform and has_freeform))
         for tool in request.tools

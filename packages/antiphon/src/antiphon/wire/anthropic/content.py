@@ -53,7 +53,7 @@ from antiphon.wire.anthropic.tools import NAMES
 from antiphon.wire.capabilities import MediaKind, format_capabilities
 from antiphon.wire.capabilities.accepted_media import ALL_KINDS, fit_medium
 from antiphon.wire.loss import Losses, foreign_block
-from antiphon.wire.readable import readable_parts, transcribe
+from antiphon.wire.native_as_text import readable_parts, transcribe
 from antiphon.wire.shapes import Loose, as_dict, extend
 from antiphon.wire.tool_calls import EMPTY_ARGUMENTS, IdMapper, raw_json_object, report_raw_arguments
 

@@ -16,15 +16,14 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Literal
 
-from msgspec import Struct
-
 from antiphon.errors import WireError
 from antiphon.wire.anthropic.limits import THINKING_BLOCKS
 from antiphon.wire.anthropic.shapes import block_type
 from antiphon.wire.loss import Loss
+from antiphon.wire.spec import HostDialect
 
 
-class Dialect(Struct, frozen=True, kw_only=True):
+class Dialect(HostDialect, frozen=True, kw_only=True):
     """What one host accepts."""
 
     host: str

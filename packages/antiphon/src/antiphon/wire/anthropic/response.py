@@ -21,8 +21,8 @@ from antiphon.wire.anthropic.content import build_block, read_output_block, repo
 from antiphon.wire.anthropic.errors import read_error
 from antiphon.wire.anthropic.shapes import DIRECT_CALLER, unread_fields
 from antiphon.wire.loss import Loss, Losses, lose_candidates, own_extras
+from antiphon.wire.native_as_text import transcribe
 from antiphon.wire.output import ModelOutput, StopReason, token_count
-from antiphon.wire.readable import transcribe
 from antiphon.wire.rules import json_type_name
 from antiphon.wire.shapes import UsageScanner
 from antiphon.wire.tool_calls import IdMapper

@@ -36,7 +36,7 @@ from antiphon.wire.delta import (
     UsageReported,
 )
 from antiphon.wire.loss import Loss, own_extras
-from antiphon.wire.readable import transcribe
+from antiphon.wire.native_as_text import transcribe
 from antiphon.wire.streams.writer import DeltaWriter, encode_line
 from antiphon.wire.tool_calls import EMPTY_ARGUMENTS, report_raw_arguments
 

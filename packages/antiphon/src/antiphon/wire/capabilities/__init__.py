@@ -223,28 +223,42 @@ def find_family(model: str) -> Family | None:
 @cache
 def format_capabilities(format_name: str) -> Capabilities:
     """What every model accepts in a format: tool names and ids, image types, cache breakpoints."""
+    return msgspec.convert(_format_facts(format_name), Capabilities)
+
+
+def _format_facts(format_name: str) -> dict[str, Any]:
+    """The facts of a format: those of the table, else its own."""
     known = capability_data().formats.get(format_name)
-    return msgspec.convert(known.facts, Capabilities) if known else Capabilities()
+    if known is not None:
+        return known.facts
+    from antiphon.wire.spec import spec_of  # which has the types of this module
+
+    spec = spec_of(format_name)
+    return msgspec.to_builtins(spec.facts) if spec is not None and spec.facts is not None else {}
 
 
 @cache
 def tool_name_matcher(format_name: str) -> Callable[[str], re.Match[str] | None]:
     """Matches the tool names that a format accepts."""
-    return re.compile(format_capabilities(format_name).tool_name_pattern).fullmatch
+    return re.compile(format_capabilities(format_name).tool_name_pattern or "(?s).*").fullmatch
 
 
-@cache
 def tool_name_lengths() -> tuple[int, ...]:
     """The longest tool names of all formats, shortest first."""
-    lengths = {format_capabilities(name).tool_name_length for name in capability_data().formats}
+    from antiphon.wire.spec import registered
+
+    return _name_lengths(registered())
+
+
+@lru_cache(_CACHE_SIZE)
+def _name_lengths(format_names: tuple[str, ...]) -> tuple[int, ...]:
+    lengths = {format_capabilities(name).tool_name_length for name in format_names}
     return tuple(sorted(length for length in lengths if length is not None))
 
 
 @lru_cache(_CACHE_SIZE)
 def _look_up(model: str, format_name: str) -> Capabilities:
-    data = capability_data()
-    known = data.formats.get(format_name)
-    facts = dict(known.facts) if known else {}
+    facts = dict(_format_facts(format_name))
     family = _find_family(model)
     if family is not None:
         is_home = format_name in family.home

@@ -18,7 +18,6 @@ from antiphon.parts import Audio, Document, Image, Native, NativeExtras, Text
 from antiphon.wire.capabilities import Capabilities, MediaKind
 from antiphon.wire.loss import Loss
 from antiphon.wire.media import (
-    audio_media_type,
     decode_text,
     inline_source,
     is_text_type,
@@ -27,7 +26,8 @@ from antiphon.wire.media import (
     same_media_types,
     sniff_base64,
 )
-from antiphon.wire.readable import transcribe
+from antiphon.wire.native_as_text import transcribe
+from antiphon.wire.spec import MediaBlocks, spec_of
 
 _Medium: TypeAlias = Image | Audio | Document
 
@@ -35,21 +35,6 @@ ALL_KINDS: frozenset[MediaKind] = frozenset(get_args(MediaKind))
 _FITTED = frozenset({Image, Audio, Document, Native})
 _KINDS: dict[type, MediaKind] = {Image: "image", Audio: "audio", Document: "document"}
 _KIND_BY_PREFIX: dict[str, MediaKind] = {"image/": "image", "audio/": "audio", "video/": "video"}
-_BLOCK_KINDS: dict[str, MediaKind] = {
-    "image": "image",
-    "audio": "audio",
-    "video": "video",
-    "image_url": "image",
-    "input_image": "image",
-    "document": "document",
-    "document_url": "document",
-    "file": "document",
-    "input_file": "document",
-    "input_audio": "audio",
-    "video_url": "video",
-}
-_GEMINI_FIELDS = ("inlineData", "inline_data", "fileData", "file_data")
-_CONTAINERS = ("content", "output", "result", "parts", "functionResponse", "function_response")
 
 
 def fit_medium(
@@ -69,15 +54,16 @@ def fit_medium(
 
 
 def media_problems(
-    entries: Any, place: str, model: Capabilities, *, with_types: bool = True
+    entries: Any, place: str, model: Capabilities, blocks: MediaBlocks, *, with_types: bool = True
 ) -> Iterator[tuple[str, str]]:
     """The path of each medium in the messages, items or contents of a body that the model refuses, and why.
 
-    Types count unless the format checks them with the other rules of a block, as all do for images.
+    `blocks` says where the format of the body has media. Types count unless the format checks them with the other rules of a
+    block, as all do for images.
     """
     if model.media is None and not with_types:
         return
-    for path, kind, media_type in _find_media(entries, place, with_types=with_types):
+    for path, kind, media_type in _find_media(entries, place, blocks, with_types=with_types):
         if not model.accepts_media(kind, "" if kind == "image" else media_type):
             yield path, refusal(kind, media_type, model)
 
@@ -123,7 +109,8 @@ class _MediaFitter:
 
     def _fit_native(self, part: Native, path: str) -> Any:
         """A block of the format itself; only kinds count, since its fields are unknown here."""
-        found = _find_media([part.data], path, with_types=False) if self._model.media is not None else ()
+        spec = spec_of(part.origin) if self._model.media is not None else None
+        found = () if spec is None else _find_media([part.data], path, spec.media_blocks, with_types=False)
         for _, kind, _ in found:
             if not self._model.accepts_media(kind):
                 reason = refusal(kind, "", self._model)
@@ -206,7 +193,9 @@ def _cache_marks(native: NativeExtras | None) -> NativeExtras | None:
     return marks or None
 
 
-def _find_media(entries: Any, place: str, *, with_types: bool) -> Iterator[tuple[str, MediaKind, str]]:
+def _find_media(
+    entries: Any, place: str, blocks: MediaBlocks, *, with_types: bool
+) -> Iterator[tuple[str, MediaKind, str]]:
     """The path, the kind and the type (empty if unknown) of each medium in a body."""
     stack = [(place, entries)]
     while stack:
@@ -214,45 +203,17 @@ def _find_media(entries: Any, place: str, *, with_types: bool) -> Iterator[tuple
         if isinstance(value, list):
             stack.extend((f"{path}[{index}]", value[index]) for index in reversed(range(len(value))))
         elif isinstance(value, dict):
-            block_type = value.get("type")
-            kind = _BLOCK_KINDS.get(block_type) if isinstance(block_type, str) else None
-            field = next((name for name in _GEMINI_FIELDS if name in value), None)
-            if kind is not None or field is not None:
-                is_typed = with_types or kind is None
-                media_type = (
-                    _block_type(value, value.get(field) if kind is None and field else None) if is_typed else ""
-                )
+            block_type = value.get(blocks.tag)
+            kind = blocks.kinds.get(block_type) if isinstance(block_type, str) else None
+            if kind is not None or any(name in value for name in blocks.fields):
+                media_type = blocks.type_of(value) if with_types or kind is None else ""
                 yield path, _block_kind(kind, media_type), media_type
             else:
-                stack.extend((f"{path}.{name}", value[name]) for name in reversed(_CONTAINERS) if name in value)
+                stack.extend((f"{path}.{name}", value[name]) for name in reversed(blocks.containers) if name in value)
 
 
 def _block_kind(kind: MediaKind | None, media_type: str) -> MediaKind:
     by_type = _KIND_BY_PREFIX.get(media_type[:6])
-    if kind is None:  # Gemini has one block for all kinds
+    if kind is None:  # one block for all kinds
         return by_type or "document"
     return by_type if kind == "document" and by_type in ("audio", "video") else kind
-
-
-def _block_type(block: dict[str, Any], gemini: Any) -> str:
-    """The type that a block states, in any format; empty if it does not."""
-    if isinstance(gemini, dict):
-        return _lower(_first_string(gemini.get("mimeType"), gemini.get("mime_type")))
-    source = block.get("source")
-    if isinstance(source, dict):  # Anthropic
-        return _lower(_first_string(source.get("media_type")))
-    audio = block.get("input_audio")
-    if isinstance(audio, dict):
-        return audio_media_type(_lower(_first_string(audio.get("format"))) or "wav")
-    inner = block.get("file")
-    data = inner.get("file_data") if isinstance(inner, dict) else block.get("file_data")
-    parsed = parse_data_url(_first_string(data))
-    return parsed.media_type.lower() if parsed else ""
-
-
-def _first_string(*values: Any) -> str:
-    return next((value for value in values if isinstance(value, str)), "")
-
-
-def _lower(media_type: str) -> str:
-    return media_type.partition(";")[0].lower()

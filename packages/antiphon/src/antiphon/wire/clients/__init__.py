@@ -1,6 +1,6 @@
 """Formats that only clients speak: legacy completions and Ollama's API, in front of models of the other formats.
 
-Each is one module with `FORMAT_MODULE`, `read_request`, `write_response`, `write_error`, `read_error` and `StreamWriter`. The
+Each is one module with `SPEC`, `read_request`, `write_response`, `write_error`, `read_error` and `StreamWriter`. The
 gateway uses them through `Format`, like any other format; no upstream is ever written to in one of them. Completions can also
 be read from an upstream, for hosts that serve them: then nothing is translated.
 """
@@ -23,8 +23,7 @@ class ClientFormat(Format):
     """A format whose functions are all in one module of this package."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(name)
-        self._package = f"antiphon.wire.clients.{name.removeprefix('openai-').replace('-', '_')}"
+        super().__init__(name, f"antiphon.wire.clients.{name.removeprefix('openai-').replace('-', '_')}")
 
     def _load(self, module: str) -> Any:
         del module

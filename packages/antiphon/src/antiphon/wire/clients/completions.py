@@ -28,22 +28,22 @@ from antiphon.wire.delta import (
     Started,
     UsageReported,
 )
-from antiphon.wire.format import FormatModule
 from antiphon.wire.loss import Loss, lose_native
 from antiphon.wire.openai_chat import response as chat
 from antiphon.wire.openai_chat.errors import read_error, write_error
 from antiphon.wire.openai_chat.parameters import read_parameters
 from antiphon.wire.openai_chat.stream_reader import StreamReader as ChatStreamReader
 from antiphon.wire.output import ModelOutput
-from antiphon.wire.request import Message, ModelRequest, SequenceRule
+from antiphon.wire.request import Message, ModelRequest
 from antiphon.wire.rules import json_type_name
+from antiphon.wire.spec import FormatSpec, SequenceRule
 from antiphon.wire.streams.sse import SseEvent
 from antiphon.wire.streams.writer import DeltaWriter, encode_line
 
 __all__ = ["read_error", "write_error"]
 
 FORMAT = "openai-completions"
-FORMAT_MODULE = FormatModule(messages_key="prompt", sequence_rule=SequenceRule())
+SPEC = FormatSpec(messages_key="prompt", sequence_rule=SequenceRule())
 scan_usage = chat.scan_usage
 _CHAT = "openai-chat"
 _ONLY_HERE = ("prompt", "echo", "suffix", "best_of")

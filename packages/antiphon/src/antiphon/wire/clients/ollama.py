@@ -43,20 +43,20 @@ from antiphon.wire.delta import (
     UsageReported,
     whole_part,
 )
-from antiphon.wire.format import FormatModule
 from antiphon.wire.loss import Loss, lose_candidates, lose_native
 from antiphon.wire.media import inline_base64, sniff_base64
 from antiphon.wire.openai_chat.errors import read_error
 from antiphon.wire.output import ModelOutput, ProviderError
-from antiphon.wire.request import Message, ModelRequest, OutputFormat, Reasoning, SequenceRule, ToolDefinition
+from antiphon.wire.request import Message, ModelRequest, OutputFormat, Reasoning, ToolDefinition
 from antiphon.wire.rules import json_type_name
+from antiphon.wire.spec import FormatSpec, SequenceRule
 from antiphon.wire.streams.writer import DeltaWriter, encode_line
 from antiphon.wire.tool_calls import arguments_object
 
 __all__ = ["read_error"]
 
 FORMAT = "ollama"
-FORMAT_MODULE = FormatModule(messages_key="messages", sequence_rule=SequenceRule())
+SPEC = FormatSpec(messages_key="messages", sequence_rule=SequenceRule())
 _ROLES = frozenset({"system", "user", "assistant", "tool"})
 _READ = frozenset({"model", "messages", "tools", "stream", "format", "think", "options", "keep_alive", "logprobs"})
 _OPTIONS: dict[str, tuple[str, tuple[type, ...]]] = {

@@ -12,16 +12,16 @@ from antiphon.errors import WireError
 from antiphon.parts import Image, Text
 from antiphon.wire.clients import ollama
 from antiphon.wire.clients.ollama import read_error, write_error
-from antiphon.wire.format import FormatModule
 from antiphon.wire.loss import Loss
 from antiphon.wire.output import ModelOutput
-from antiphon.wire.request import Message, ModelRequest, SequenceRule
+from antiphon.wire.request import Message, ModelRequest
 from antiphon.wire.rules import json_type_name
+from antiphon.wire.spec import FormatSpec, SequenceRule
 
 __all__ = ["read_error", "write_error"]
 
 FORMAT = "ollama-generate"
-FORMAT_MODULE = FormatModule(messages_key="prompt", sequence_rule=SequenceRule())
+SPEC = FormatSpec(messages_key="prompt", sequence_rule=SequenceRule())
 _READ = frozenset(
     {"model", "prompt", "system", "images", "stream", "format", "think", "options", "keep_alive", "logprobs"}
 )

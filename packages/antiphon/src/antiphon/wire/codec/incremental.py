@@ -37,7 +37,7 @@ class IncrementalRequestWriter:
         self.losses: list[Loss] = []
         self._wire = wire
         self._options = options
-        self._key = wire.module.messages_key
+        self._key = wire.spec.messages_key
         self._list = self._key.encode()
         self._encoded_chunks: list[bytes] = []  # parts of the list, each with its comma
         self._losses: list[Loss] = []
@@ -92,7 +92,7 @@ class IncrementalRequestWriter:
     def _encode_prefix(self, request: ModelRequest, cut: int) -> None:
         new = request.messages[len(self._encoded_messages) : cut]
         _, entries, losses = self._write_messages(request, new, is_last=False)
-        if count := self._wire.module.marked_messages:
+        if count := self._wire.spec.marked_messages:
             written = [*self._open_entries, *entries]
             start = _first_open_entry(written, count)
             entries, self._open_entries = written[:start], written[start:]

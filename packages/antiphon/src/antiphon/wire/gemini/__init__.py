@@ -1,15 +1,36 @@
 """Google's Gemini generateContent API."""
 
-from antiphon.wire.format import FormatModule
-from antiphon.wire.request import SequenceRule
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from antiphon.wire.spec import FormatSpec, MediaBlocks, SequenceRule
 
 FORMAT = "gemini"
-FORMAT_MODULE = FormatModule(
+
+_MEDIA_FIELDS = ("inlineData", "inline_data", "fileData", "file_data")
+
+
+def _media_type(part: Mapping[str, Any]) -> str:
+    medium = next((part[name] for name in _MEDIA_FIELDS if name in part), None)
+    if not isinstance(medium, dict):
+        return ""
+    named = (medium.get("mimeType"), medium.get("mime_type"))
+    return next((value.partition(";")[0].lower() for value in named if isinstance(value, str)), "")
+
+
+SPEC = FormatSpec(
     messages_key="contents",
     sequence_rule=SequenceRule(results_first=False, merges_assistant_turns=True),
     required=frozenset({"contents"}),
     options=frozenset({"model"}),
-    embeds_raw_json=True,
+    tag="",
+    server_state={"cachedContent": bool},
+    has_native_text=True,
+    media_blocks=MediaBlocks(
+        fields=_MEDIA_FIELDS, containers=("parts", "functionResponse", "function_response"), type_of=_media_type
+    ),
     keep_alive=b"data: ",
     has_comments=False,  # google-genai takes any line that is not data for JSON
 )

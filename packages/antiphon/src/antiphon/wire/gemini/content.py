@@ -37,7 +37,7 @@ from antiphon.wire.gemini.media import Media, read_file_data, read_inline_data, 
 from antiphon.wire.gemini.native import field_spellings, native_extras, split_fields
 from antiphon.wire.gemini.shapes import CallShape, PartShape, ResultShape, fit_part, value_of
 from antiphon.wire.loss import Loss, foreign_block, lose_native, own_extras
-from antiphon.wire.readable import readable_parts
+from antiphon.wire.native_as_text import readable_parts
 from antiphon.wire.shapes import Loose
 from antiphon.wire.tool_calls import (
     GENERATED_ID_PREFIX,

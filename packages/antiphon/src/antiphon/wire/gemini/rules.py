@@ -14,7 +14,7 @@ from antiphon.wire import rules as rows
 from antiphon.wire.capabilities import EFFORTS, look_up, tool_name_matcher
 from antiphon.wire.capabilities.accepted_media import media_problems
 from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
-from antiphon.wire.gemini import FORMAT, FORMAT_MODULE
+from antiphon.wire.gemini import FORMAT, SPEC
 from antiphon.wire.gemini.media import is_image_type
 from antiphon.wire.gemini.native import as_list, get_field, spelling_used
 from antiphon.wire.gemini.parameters import PARAMETER_TABLE
@@ -269,7 +269,7 @@ def _find_no_contents(body: dict[str, Any], _: rows.Checked) -> Iterator[rows.Fi
 
 def judge_order(contents: list[Any], *, is_continued: bool = False) -> list[Problem]:
     """What is wrong with the order of calls and responses. The API counts them: ids and names do not matter."""
-    judge = SequenceJudge(FORMAT_MODULE.sequence_rule, is_continued=is_continued)
+    judge = SequenceJudge(SPEC.sequence_rule, is_continued=is_continued)
     calls = results = 0
     is_model: bool | None = None
     for index, content in enumerate(contents):
@@ -342,7 +342,7 @@ def _turn_start(contents: list[Any]) -> int:
 
 
 def _find_media(body: dict[str, Any], found: rows.Checked) -> Iterator[rows.Finding]:
-    yield from media_problems(_contents(body), "contents", found.model)
+    yield from media_problems(_contents(body), "contents", found.model, SPEC.media_blocks)
 
 
 def _find_cached_content(body: dict[str, Any], _: rows.Checked) -> Iterator[rows.Finding]:

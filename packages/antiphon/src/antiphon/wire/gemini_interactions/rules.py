@@ -13,7 +13,7 @@ from antiphon.wire import rules as rows
 from antiphon.wire.capabilities import look_up, tool_name_matcher
 from antiphon.wire.capabilities.accepted_media import media_problems
 from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
-from antiphon.wire.gemini_interactions import FORMAT, FORMAT_MODULE
+from antiphon.wire.gemini_interactions import FORMAT, SPEC
 from antiphon.wire.gemini_interactions.limits import MEDIA_KINDS, MODES, PARAMETERS, SERVICE_TIERS, media_types
 from antiphon.wire.gemini_interactions.messages import as_entries, is_content, is_continued, is_model_step
 from antiphon.wire.gemini_interactions.parameters import PARAMETER_TABLE
@@ -265,7 +265,7 @@ def _steps(body: dict[str, Any]) -> list[Any]:
 
 def judge_order(steps: list[Any], *, is_continued: bool = False) -> list[Problem]:
     """What is wrong with the order of calls and results; the steps may end with calls."""
-    judge = SequenceJudge(FORMAT_MODULE.sequence_rule, is_continued=is_continued)
+    judge = SequenceJudge(SPEC.sequence_rule, is_continued=is_continued)
     for index, step in enumerate(steps):
         kind = step.get("type") if isinstance(step, dict) else None
         if not kind or not isinstance(kind, str):
@@ -300,7 +300,7 @@ def _find_ending(body: dict[str, Any], found: rows.Checked) -> Iterator[rows.Fin
 
 
 def _find_media(body: dict[str, Any], found: rows.Checked) -> Iterator[rows.Finding]:
-    yield from media_problems(as_entries(body.get("input")), "input", found.model, with_types=False)
+    yield from media_problems(as_entries(body.get("input")), "input", found.model, SPEC.media_blocks, with_types=False)
 
 
 RULES = rows.RuleBook(

@@ -29,9 +29,9 @@ from antiphon.wire.media import (
     looks_like_base64,
     sniff_base64,
 )
+from antiphon.wire.native_as_text import readable_parts
 from antiphon.wire.openai_chat import FORMAT
 from antiphon.wire.openai_chat.dialects import RESPONSE_DIALECT, Dialect
-from antiphon.wire.readable import readable_parts
 from antiphon.wire.vendors.openai import OPENAI, translate_citations, unread_fields
 
 ContentPart = InputPart | Refusal | Thinking

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Literal, TypeAlias
 
-from msgspec import Struct, structs
+from msgspec import structs
 
 from antiphon.errors import WireError
 from antiphon.wire.capabilities import MediaKind
@@ -22,6 +22,7 @@ from antiphon.wire.capabilities.accepted_media import ALL_KINDS
 from antiphon.wire.openai_chat import FORMAT
 from antiphon.wire.openai_chat.limits import LONG_CALL_ID, MISTRAL_CALL_ID, MISTRAL_ID_LENGTH, SHORT_CALL_ID
 from antiphon.wire.rules import name_set
+from antiphon.wire.spec import HostDialect
 from antiphon.wire.tool_calls import IdMapper, NameMapper, tool_names
 
 ReasoningSwitch: TypeAlias = Literal["reasoning_effort", "thinking", "reasoning", "enable_thinking"]
@@ -40,7 +41,7 @@ REASONING_STATE_FIELDS = name_set(
 _ALL_BUT_IMAGES = ALL_KINDS - {"image"}
 
 
-class Dialect(Struct, frozen=True, kw_only=True):
+class Dialect(HostDialect, frozen=True, kw_only=True):
     """What one host accepts. The defaults fit most hosts other than OpenAI."""
 
     id_rule: IdMapper = SHORT_IDS
@@ -50,8 +51,6 @@ class Dialect(Struct, frozen=True, kw_only=True):
     output_tokens_field: str = "max_tokens"
     seed_field: str = "seed"
     has_developer_role: bool = False
-    begins_with_system: bool = False
-    """Whether the first message must be a system message."""
     has_custom_tools: bool = False
     has_stream_options: bool = True
     accepts_top_k: bool = True
@@ -211,12 +210,12 @@ PLAIN_DIALECT = structs.replace(
 """For messages that a caller wrote for a host of its own: ids, names, media and every other field stay."""
 
 
-def get_dialect(dialect: str | Dialect) -> Dialect:
+def get_dialect(dialect: str | HostDialect) -> Dialect:
     """The dialect of that name; a `Dialect` unchanged."""
     if isinstance(dialect, Dialect):
         return dialect
-    try:
-        return DIALECTS[dialect]
-    except KeyError:
+    found = DIALECTS.get(dialect) if isinstance(dialect, str) else None
+    if found is None:
         known = ", ".join(DIALECTS)
-        raise WireError(f'unknown dialect "{dialect}" for openai-chat; expected one of: {known}') from None
+        raise WireError(f'unknown dialect "{dialect}" for openai-chat; expected one of: {known}')
+    return found

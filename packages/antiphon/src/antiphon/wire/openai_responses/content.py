@@ -45,11 +45,11 @@ from antiphon.wire.media import (
     media_type_of_url,
     sniff_base64,
 )
+from antiphon.wire.native_as_text import readable_parts, transcribe
 from antiphon.wire.openai_responses import FORMAT
 from antiphon.wire.openai_responses.item_ids import IdGenerator
 from antiphon.wire.openai_responses.limits import MAX_MEDIA_TYPE, REFUSED_FILES
 from antiphon.wire.openai_responses.shapes import ITEMS, Item, fields_of, other_field, shape_of, value_of
-from antiphon.wire.readable import readable_parts, transcribe
 from antiphon.wire.vendors.openai import OPENAI, translate_citations, unread_fields
 
 MESSAGE_FIELDS = frozenset({"type", "role", "content"})

@@ -28,6 +28,7 @@ from antiphon.parts import (
 )
 from antiphon.wire.capabilities import Capabilities, format_capabilities
 from antiphon.wire.loss import Loss, lose_native
+from antiphon.wire.native_as_text import readable_parts, transcribe
 from antiphon.wire.openai_responses import FORMAT
 from antiphon.wire.openai_responses.content import (
     MESSAGE_FIELDS,
@@ -42,7 +43,6 @@ from antiphon.wire.openai_responses.item_ids import IdPolicy, ItemIds
 from antiphon.wire.openai_responses.limits import ITEM_TYPE_SET
 from antiphon.wire.openai_responses.shapes import Item, fields_of, other_field, shape_of, value_of
 from antiphon.wire.openai_responses.tools import NAMES
-from antiphon.wire.readable import readable_parts, transcribe
 from antiphon.wire.request import Message
 from antiphon.wire.rules import name_set
 from antiphon.wire.tool_calls import IdMapper

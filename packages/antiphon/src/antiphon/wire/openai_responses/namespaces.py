@@ -8,41 +8,19 @@ the name and the namespace that it declared. The name depends on nothing else, s
 
 from __future__ import annotations
 
-import re
-from typing import Any, NamedTuple
+from typing import Any
 
 from msgspec import structs
 
 from antiphon.parts import Native, Part, ToolCallRequest
-from antiphon.wire.loss import Loss
 from antiphon.wire.openai_responses import FORMAT
 from antiphon.wire.openai_responses.tools import read_tool
-from antiphon.wire.request import TOOL_NAMESPACES, Message, ModelRequest, ToolDefinition
+from antiphon.wire.request import Message, ModelRequest, ToolDefinition
+from antiphon.wire.tool_namespaces import FlatRequest, namespace_mark
 
+TOOL_NAMESPACES = namespace_mark(FORMAT)
 _SEPARATOR = "__"
-_INDEXED = re.compile(r"(messages|tools)\[(\d+)\]").match
 _ITEMS_WITH_TOOLS = ("additional_tools", "tool_search_output")
-
-
-class FlatRequest(NamedTuple):
-    """A request without namespaces."""
-
-    request: ModelRequest
-    positions: list[int]
-    """The index of each of its messages in the original."""
-    tool_paths: list[str]
-    """The path of each of its tools in the original."""
-    names: dict[str, tuple[str, str]]
-    """The name and namespace of each member by its flat name."""
-
-    def locate(self, loss: Loss) -> Loss:
-        """The loss with the path in the original request."""
-        found = _INDEXED(loss.path)
-        if found is None:
-            return loss
-        index = int(found[2])
-        place = f"messages[{self.positions[index]}]" if found[1] == "messages" else self.tool_paths[index]
-        return structs.replace(loss, path=place + loss.path[found.end() :])
 
 
 def flat_name(namespace: Any, name: str) -> str:
@@ -90,7 +68,7 @@ def flatten(request: ModelRequest) -> FlatRequest:
             messages.append(structs.replace(message, parts=tuple(parts)))
             positions.append(index)
     flat = structs.replace(request, tools=tuple(tools.tools), messages=tuple(messages))
-    return FlatRequest(flat, positions, tools.paths, tools.names)
+    return FlatRequest(flat, positions, tools.paths, tools.names, FORMAT)
 
 
 class _ToolList:

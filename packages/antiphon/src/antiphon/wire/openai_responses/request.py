@@ -18,14 +18,14 @@ from antiphon.parts import Native, Text
 from antiphon.wire.capabilities import look_up
 from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
 from antiphon.wire.loss import Loss, lose_native
-from antiphon.wire.openai_responses import FORMAT
+from antiphon.wire.openai_responses import FORMAT, SPEC
 from antiphon.wire.openai_responses.limits import PARAMETERS
 from antiphon.wire.openai_responses.messages import ItemReader, MessageListWriter
-from antiphon.wire.openai_responses.namespaces import has_own_tools
+from antiphon.wire.openai_responses.namespaces import TOOL_NAMESPACES, has_own_tools
 from antiphon.wire.openai_responses.parameters import PARAMETER_TABLE, format_kind, read_parameters, write_parameters
 from antiphon.wire.openai_responses.shapes import ITEMS, Item
 from antiphon.wire.openai_responses.tools import write_tool_choice, write_tools
-from antiphon.wire.request import SERVER_STATE, TOOL_NAMESPACES, Message, ModelRequest, asks_for_json_object
+from antiphon.wire.request import Message, ModelRequest, asks_for_json_object
 from antiphon.wire.rules import json_type_name
 from antiphon.wire.shapes import RequestReader
 from antiphon.wire.tool_calls import wrap_earlier_calls
@@ -124,7 +124,7 @@ def _instructions(message: Message) -> Text | None:
 
 
 def _is_continued(body: dict[str, Any]) -> bool:
-    return any(body.get(name) is not None for name in SERVER_STATE[FORMAT])
+    return any(body.get(name) is not None for name in SPEC.server_state)
 
 
 def needs_whole_request(request: ModelRequest, _new: Sequence[Message]) -> bool:

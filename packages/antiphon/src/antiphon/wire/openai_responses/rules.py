@@ -15,7 +15,7 @@ from antiphon.wire.capabilities import format_capabilities, look_up
 from antiphon.wire.capabilities.accepted_media import media_problems
 from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
 from antiphon.wire.media import parse_data_url
-from antiphon.wire.openai_responses import FORMAT, FORMAT_MODULE
+from antiphon.wire.openai_responses import FORMAT, SPEC
 from antiphon.wire.openai_responses.content import is_refused_file_url
 from antiphon.wire.openai_responses.limits import (
     CALL_ITEMS,
@@ -255,7 +255,7 @@ def _items(body: dict[str, Any]) -> list[tuple[int, dict[str, Any]]]:
 
 def judge_order(items: list[Any], *, is_continued: bool = False) -> list[Problem]:
     """What is wrong with the pairs of calls and outputs."""
-    judge, known = SequenceJudge(FORMAT_MODULE.sequence_rule), set[str]()
+    judge, known = SequenceJudge(SPEC.sequence_rule), set[str]()
     for index, item in enumerate(items):
         kind, call_id = (item.get("type"), item.get("call_id")) if isinstance(item, dict) else (None, None)
         if not isinstance(call_id, str):
@@ -297,7 +297,7 @@ def _find_repeated_ids(body: dict[str, Any], _: rows.Checked) -> Iterator[rows.F
 
 
 def _find_media(body: dict[str, Any], found: rows.Checked) -> Iterator[rows.Finding]:
-    yield from media_problems(body.get("input"), "input", found.model, with_types=False)
+    yield from media_problems(body.get("input"), "input", found.model, SPEC.media_blocks, with_types=False)
 
 
 def _find_unknown_choice(body: dict[str, Any], _: rows.Checked) -> Iterator[rows.Finding]:

@@ -12,8 +12,8 @@ from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
 
-from antiphon.wire.request import SequenceRule
 from antiphon.wire.rules import Checked, Finding, Path
+from antiphon.wire.spec import SequenceRule
 
 ProblemKind: TypeAlias = Literal[
     "unanswered",  # a call without a result where it must be

@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Any
 
 from antiphon.wire import rules as rows
-from antiphon.wire.anthropic import FORMAT_MODULE
+from antiphon.wire.anthropic import SPEC
 from antiphon.wire.anthropic.limits import (
     EFFORTS,
     FORCED_CHOICES,
@@ -120,12 +120,12 @@ def _find_media(body: dict[str, Any], found: rows.Checked) -> Iterator[rows.Find
         for position, block in enumerate(blocks):
             if block_type(block) == "image" and block_type(block.get("source")) == "url":
                 yield ("messages", index, "content", position, "source"), "URL sources are not supported"
-    yield from media_problems(_list(body.get("messages")), "messages", found.model, with_types=False)
+    yield from media_problems(_list(body.get("messages")), "messages", found.model, SPEC.media_blocks, with_types=False)
 
 
 def judge_order(messages: list[Any], *, is_continued: bool = False) -> list[Problem]:
     """What is wrong with the order of calls and results. System messages belong to no turn."""
-    judge = SequenceJudge(FORMAT_MODULE.sequence_rule, is_continued=is_continued)
+    judge = SequenceJudge(SPEC.sequence_rule, is_continued=is_continued)
     previous = None
     for index, message in enumerate(messages):
         role, blocks = role_and_blocks(message)

@@ -13,7 +13,7 @@ from antiphon.wire import rules as rows
 from antiphon.wire.capabilities import look_up
 from antiphon.wire.capabilities.accepted_media import media_problems
 from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
-from antiphon.wire.openai_chat import FORMAT
+from antiphon.wire.openai_chat import FORMAT, SPEC
 from antiphon.wire.openai_chat.dialects import get_dialect
 from antiphon.wire.openai_chat.limits import (
     PARAMETERS,
@@ -21,8 +21,8 @@ from antiphon.wire.openai_chat.limits import (
 )
 from antiphon.wire.openai_chat.parameters import PARAMETER_TABLE
 from antiphon.wire.openai_chat.rules.advisories import ADVISORIES, SDK_ONLY_PARAMETERS, list_of
-from antiphon.wire.request import SequenceRule
 from antiphon.wire.rules.sequence import Order, Problem, SequenceJudge
+from antiphon.wire.spec import SequenceRule
 from antiphon.wire.vendors.openai import mentions_json, texts_of
 from antiphon.wire.vendors.openai_rules import (
     UNSUPPORTED,
@@ -305,7 +305,7 @@ def _find_unmentioned_json(body: dict[str, Any], _: rows.Checked) -> Iterator[ro
 
 def _find_media(body: dict[str, Any], found: rows.Checked) -> Iterator[rows.Finding]:
     if isinstance(body.get("messages"), list):
-        yield from media_problems(body["messages"], "messages", found.model)
+        yield from media_problems(body["messages"], "messages", found.model, SPEC.media_blocks)
 
 
 RULES = rows.RuleBook(
