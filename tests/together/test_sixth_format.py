@@ -47,7 +47,7 @@ def _registered() -> Iterator[None]:
     unregister(FORMAT)
 
 
-def said(request: ModelRequest) -> list[tuple[str, str]]:
+def texts_and_calls(request: ModelRequest) -> list[tuple[str, str]]:
     """What a request says, without ids."""
     shown = []
     for message in request.messages:
@@ -66,11 +66,11 @@ def test_it_is_translated_from_and_to_every_format(other: str) -> None:
     body = formats[other].encode_request(REQUEST).data
     script, losses = formats[FORMAT].write_request(formats[other].read_request(body))
     assert formats[FORMAT].check_request(script) == []
-    assert script["script"][3]["heard"] == [{"tool": "weather", "said": "rain"}, {"tool": "clock", "said": "noon"}]
+    assert script["script"][3]["results"] == [{"tool": "weather", "said": "rain"}, {"tool": "clock", "said": "noon"}]
     assert all(loss.path.startswith(("native", "tools", "messages")) for loss in losses)
     back, _ = formats[other].write_request(formats[FORMAT].read_request(msgspec.json.encode(script)))
     assert [found.rule for found in formats[other].check_request(back)] == []
-    assert said(formats[other].read_request(back)) == said(REQUEST)
+    assert texts_and_calls(formats[other].read_request(back)) == texts_and_calls(REQUEST)
 
 
 def test_it_is_recognised_checked_and_repaired(caplog: pytest.LogCaptureFixture) -> None:
@@ -102,7 +102,7 @@ def test_its_own_things_go_elsewhere_as_its_spec_says() -> None:
     pasted = Message("user", (Native("openai-chat", {"type": "spoken", "words": "Hark."}),))
     lone = Message("tool", (ToolCallResult.of(CALLS[0], "rain"),))
     fixed = repair(ModelRequest(messages=(pasted, lone)), "openai-chat", is_logged=False).request
-    assert ("user", "Hark.") in said(fixed)
+    assert ("user", "Hark.") in texts_and_calls(fixed)
 
 
 def test_its_facts_hold() -> None:

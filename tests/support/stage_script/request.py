@@ -1,4 +1,4 @@
-"""Requests: `{"bot": model, "script": [{"voice", "heard": [results], "lines": [blocks]}], "tools": {name: {about, takes}}}`."""
+"""Requests: `{"bot": model, "script": [{"voice", "results": [results], "lines": [blocks]}], "tools": {name: {about, takes}}}`."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ def _read_entry(entry: Any, calls: CallIdTracker) -> Message:
     if type(entry) is not dict or entry.get("voice") not in VOICES:
         raise WireError("script: expected entries with a voice")
     parts: list[Part] = []
-    for heard in entry.get("heard", []):
-        call_id, _ = calls.match_result(heard["tool"], None)
-        status = ToolExecutionStatus.ERROR if heard.get("failed") else ToolExecutionStatus.SUCCESS
-        parts.append(ToolCallResult(heard["tool"], call_id, status, (Text(heard["said"]),)))
+    for result in entry.get("results", []):
+        call_id, _ = calls.match_result(result["tool"], None)
+        status = ToolExecutionStatus.ERROR if result.get("failed") else ToolExecutionStatus.SUCCESS
+        parts.append(ToolCallResult(result["tool"], call_id, status, (Text(result["said"]),)))
     if entry["voice"] == "bot":
         calls.start_step()
     parts += [read_line(line, calls) for line in entry.get("lines", [])]
@@ -72,13 +72,13 @@ def write_request(request: ModelRequest, losses: Losses, options: WriteOptions =
     for index, message in enumerate(request.messages):
         losses.message, losses.part = index, -1
         losses.report_extras(message.native, FORMAT)
-        entry: dict[str, Any] = {"voice": _ROLES.get(message.role, "person"), "heard": [], "lines": []}
+        entry: dict[str, Any] = {"voice": _ROLES.get(message.role, "person"), "results": [], "lines": []}
         results = {part.tool_call_id: part for part in message.parts if type(part) is ToolCallResult}
         for call_id in sorted(results, key=lambda it: [*open_calls, it].index(it)):
             result = results[call_id]
             name = result.tool_name or open_calls.get(call_id, "tool")
-            heard = {"tool": NAMES.to_wire(name), "said": text_of(result.content)}
-            entry["heard"].append({**heard, "failed": True} if result.status != ToolExecutionStatus.SUCCESS else heard)
+            failed = {"failed": True} if result.status != ToolExecutionStatus.SUCCESS else {}
+            entry["results"].append({"tool": NAMES.to_wire(name), "said": text_of(result.content), **failed})
         for position, part in enumerate(message.parts):
             losses.part = position
             entry["lines"] += [
@@ -89,7 +89,7 @@ def write_request(request: ModelRequest, losses: Losses, options: WriteOptions =
             calls = {part.tool_call_id: part.tool_name for part in message.parts if type(part) is ToolCallRequest}
             open_calls = {**open_calls, **calls} if goes_on else calls
         if goes_on:
-            script[-1]["heard"] += entry["heard"]
+            script[-1]["results"] += entry["results"]
             script[-1]["lines"] += entry["lines"]
         else:
             script.append(entry)

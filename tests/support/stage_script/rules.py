@@ -1,4 +1,4 @@
-"""The rules of a script: what an entry has, and that every cue is heard of before the next line of the bot."""
+"""The rules of a script: what an entry has, and that every cue is results of before the next line of the bot."""
 
 from __future__ import annotations
 
@@ -19,10 +19,12 @@ def check_request(body: Any, _options: WriteOptions, *, advisories: bool) -> lis
         if not isinstance(entry, dict) or entry.get("voice") not in ("stage", "person", "bot"):
             found.append(Violation("ST-02", f"script[{index}].voice", "expected stage, person or bot"))
             continue
-        heard = [result["tool"] for result in entry.get("heard", [])]
-        if heard != waiting:
-            found.append(Violation("ST-03", f"script[{index}].heard", f"expected results of {waiting}, in this order"))
+        results = [result["tool"] for result in entry.get("results", [])]
+        if results != waiting:
+            found.append(
+                Violation("ST-03", f"script[{index}].results", f"expected results of {waiting}, in this order")
+            )
         waiting = [line["tool"] for line in entry.get("lines", []) if line.get("kind") == "cue"]
     if waiting:
-        found.append(Violation("ST-03", "script", f"nobody has heard of {waiting}"))
+        found.append(Violation("ST-03", "script", f"no results of {waiting}"))
     return found
