@@ -46,7 +46,7 @@ def _read_entry(entry: Any, calls: CallIdTracker) -> Message:
     parts: list[Part] = []
     for result in entry.get("results", []):
         call_id, _ = calls.match_result(result["tool"], None)
-        status = ToolExecutionStatus.ERROR if result.get("failed") else ToolExecutionStatus.SUCCESS
+        status = ToolExecutionStatus.FAILED if result.get("failed") else ToolExecutionStatus.SUCCESS
         parts.append(ToolCallResult(result["tool"], call_id, status, (Text(result["said"]),)))
     if entry["voice"] == "bot":
         calls.start_step()
