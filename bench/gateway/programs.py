@@ -211,6 +211,7 @@ def litellm(folder: Path, upstream: int) -> Contestant:
     environ = {
         "LITELLM_USE_CHAT_COMPLETIONS_URL_FOR_ANTHROPIC_MESSAGES": "true",  # the upstream speaks nothing else
         "LITELLM_LOCAL_MODEL_COST_MAP": "true",  # asks no other host
+        "LITELLM_RUST": "true",  # its native paths, where it has them
         "CLIENT_KEY": CLIENT_KEY,
     }
     return Contestant(LITELLM, command, port, EVERYTHING, environ, CLIENT_HEADERS)

@@ -13,11 +13,11 @@ import json
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, make_dataclass
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from bench.workload.chat_turns import turn
 
@@ -123,13 +123,16 @@ def agno(path: str, turns: int) -> tuple[list[float], ReadBack]:
 def langgraph(path: str, turns: int) -> tuple[list[float], ReadBack]:
     message_of = import_module("langchain_core.messages").AIMessage
     saver_of = import_module("langgraph.checkpoint.sqlite").SqliteSaver.from_conn_string
+    delta_of = import_module("langgraph.channels.delta").DeltaChannel
     graphs = import_module("langgraph.graph")
+    reducer = import_module("langgraph.graph.message")._messages_delta_reducer
     answers: list[str] = []
 
     def node(_: Any) -> Any:
         return {"messages": [message_of(answers[-1])]}
 
-    builder = graphs.StateGraph(graphs.MessagesState)
+    # A checkpoint then has what a step added, and every hundredth the whole list.
+    builder = graphs.StateGraph(make_dataclass("State", [("messages", Annotated[list[Any], delta_of(reducer)])]))
     builder.add_node("model", node)
     builder.add_edge(graphs.START, "model")
     thread: Any = {"configurable": {"thread_id": "bench"}}

@@ -20,6 +20,8 @@ PICTURES = ROOT / "docs" / "pictures"
 TABLES = FOLDER / "README.md"
 _PLACEHOLDER = re.compile(r"(<!-- bench:([a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 _PROMISES = ("the promise", "what TensorZero took")
+_RETIRED = ("TensorZero", "Portkey")
+"""Archived and acquired products: in the tables, not in the plots."""
 _FLOORS = ("by hand", "proxy", "python itself", "msgspec", "splitting", "row for each", "alone", "bytes of the text")
 
 
@@ -142,11 +144,11 @@ def _growth(growth: Growth) -> Sequence[str]:
 
 
 def dot_plot(kept: Mapping[str, Results], group: str, names: str, title: str) -> DotPlot | None:
-    """The figures whose names match, ours included. Promises are only in the tables."""
+    """The figures whose names match, ours included. Promises and retired products are only in the tables."""
     found = [figure for figure in _figures(kept, group) if re.fullmatch(names, figure.name)]
     dots: dict[str, Dot] = {}
     for figure in found:
-        if figure.against.startswith(_PROMISES):
+        if figure.against.startswith((*_PROMISES, *_RETIRED)):
             continue
         name = figure.against.removeprefix("import ")
         dots[name] = Dot(name, figure.theirs, "floor" if _is_floor(name) else "theirs")
