@@ -3,7 +3,8 @@
 Each row is a program of its own on this machine: `defaults` is ours as it comes, `budget` has the limits that the public bench
 gives everybody (two retries, 30 s of silence, one fallback), `off` has that budget and neither a short wait for the first token
 nor another target that finishes a stream; `litellm` and `portkey` have the same budget, if `.venv-gateway-peers` has them.
-`--short` uses short times: to try the command, not to publish. A row takes three to five minutes otherwise.
+`--short` uses short times: to try the command, nothing is stored. A row takes three to five minutes otherwise; it replaces the
+row in `bench/results/failover.json`, from which the table of `docs/gateway/failover.md` is made.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from bench.gateway.programs import (
     PEERS,
     PORTKEY,
     PORTKEY_NAME,
+    ROOT,
     Contestant,
     DidNotStart,
     RunningGateway,
@@ -49,6 +51,9 @@ SHORT = Times(
     word=0.002,
     longest=30.0,
 )
+PAGE = ROOT / "docs" / "gateway" / "failover.md"
+RESULTS = ROOT / "bench" / "results" / "failover.json"
+BEGIN, END = "<!-- failover: begin -->\n", "<!-- failover: end -->\n"
 VERDICTS: tuple[Verdict, ...] = ("pass", "partial", "safe", "fail")
 
 
@@ -175,7 +180,8 @@ def table(measured: dict[str, list[Result]]) -> str:
     """The verdicts as Markdown."""
     lines = [f"| scenario | {' | '.join(measured)} |", f"| --- |{' --- |' * len(measured)}"]
     for place, scenario in enumerate(SCENARIOS):
-        cells = [f"{found[place].verdict}, {found[place].seconds:g} s" for found in measured.values()]
+        results = [found[place] for found in measured.values()]
+        cells = [f"{one.verdict}, {one.seconds:g} s" if one.seconds else one.verdict for one in results]
         lines.append(f"| {scenario.id} {scenario.title} | {' | '.join(cells)} |")
     counts = [Counter(result.verdict for result in found) for found in measured.values()]
     totals = [" / ".join(str(count[verdict]) for verdict in VERDICTS) for count in counts]
@@ -201,6 +207,16 @@ def main(arguments: list[str]) -> int:
                 measured[title] = measure(contestant, provider, times, Path(name))
             except (DidNotStart, OSError) as error:
                 print(f"  not measured: {error}", file=sys.stderr)
+    if times is not SHORT:
+        measured = stored() | measured
+        RESULTS.write_bytes(msgspec.json.format(msgspec.json.encode(measured)) + b"\n")
+        before, _, rest = PAGE.read_text().partition(BEGIN)
+        PAGE.write_text(f"{before}{BEGIN}{table(measured)}\n{END}{rest.partition(END)[2]}")
     print()
     print(table(measured))
     return 0 if measured else 1
+
+
+def stored() -> dict[str, list[Result]]:
+    """What was measured before, by row."""
+    return msgspec.json.decode(RESULTS.read_bytes(), type=dict[str, list[Result]]) if RESULTS.exists() else {}
