@@ -1,4 +1,4 @@
-"""`Threads`: blocking work in threads of its own kind, so that one kind that hangs stops no other.
+"""`Threads`: blocking work in threads of its own kind, so that one kind that hangs stops no other; and `start_task`.
 
 The event loop's default executor resolves host names; work that waits for a file or a database must not fill it. Each kind has a
 few threads and a bounded queue for each event loop. A call is refused at once if the queue is full, and after `WAIT_SECONDS` if
@@ -14,6 +14,7 @@ the traceback still shows their lines.
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 import traceback
 from collections.abc import Callable
@@ -28,6 +29,12 @@ from antiphon.errors import StoreBusy
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
+
+if sys.version_info >= (3, 12):
+    start_task = partial(asyncio.Task, eager_start=True)
+else:
+    start_task = asyncio.Task
+"""Starts a task that takes its first step at once, where Python has eager tasks: it may be done when this returns."""
 
 WAIT_SECONDS = 5.0
 """How long a call waits for a thread."""

@@ -13,8 +13,7 @@ from antiphon.errors import GatewayStartError
 from antiphon.history.location import data_folder_for
 from antiphon.http.origin import OriginRules, is_loopback
 from antiphon.http.server.application import Limits
-from antiphon.http.server.listener import Listener, bind_socket
-from antiphon.http.server.stopping import stop_on_signals
+from antiphon.http.server.listener import Listener, bind_socket, stop_on_signals
 from antiphon.providers.client import ProviderClient
 from antiphon.providers.default_model import is_tour
 from antiphon.tools.registry import ToolLike, ToolRegistry

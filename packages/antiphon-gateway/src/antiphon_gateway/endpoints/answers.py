@@ -18,7 +18,7 @@ from msgspec import structs
 from antiphon.errors import TransportError, WireError
 from antiphon.http.body import read_bounded
 from antiphon.http.messages import Response
-from antiphon.providers.engine.forward import ForwardedRequest
+from antiphon.providers.engine.attempt import ForwardedRequest
 from antiphon.providers.engine.provider import Provider
 from antiphon.providers.engine.reply import StreamReply
 from antiphon.providers.engine.response_reader import error_from_transport

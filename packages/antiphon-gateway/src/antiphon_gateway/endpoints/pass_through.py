@@ -17,7 +17,7 @@ from msgspec import structs
 
 from antiphon.http.messages import ClientRequest, Response
 from antiphon.http.server.application import BodyKind
-from antiphon.providers.engine.forward import ErrorResponse, ForwardedRequest
+from antiphon.providers.engine.attempt import ErrorResponse, ForwardedRequest
 from antiphon.providers.engine.provider import Provider
 from antiphon.providers.engine.reply import StreamReply, UpstreamFailed
 from antiphon.providers.routes import Target

@@ -18,8 +18,8 @@ from typing import Any, Protocol
 
 from antiphon.errors import TransportError
 from antiphon.http.body import PushedBody
-from antiphon.http.lazy_timer import LazyTimer
 from antiphon.http.messages import ClientRequest, Response, ResponseStream
+from antiphon.http.timers import LazyTimer
 from antiphon.providers.engine.reply import StreamReply, UpstreamFailed
 from antiphon.wire.output import ProviderError
 from antiphon_gateway.generate.channels import Channel, StreamFailed

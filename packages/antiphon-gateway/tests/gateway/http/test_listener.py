@@ -24,7 +24,7 @@ from msgspec import structs
 from antiphon.http.messages import ClientRequest, Response
 from antiphon.http.server.application import Admitted, Application, Handler
 from antiphon.http.server.listener import Listener, bind_socket
-from antiphon.http.server.timeouts import ConnectionTimer, unsent_bytes
+from antiphon.http.timers import ConnectionTimer, unsent_bytes
 from antiphon_gateway.access.client_keys import hash_key
 from antiphon_gateway.config.settings import ClientKeySettings
 from gateway.rig import FAST, Rig, rig

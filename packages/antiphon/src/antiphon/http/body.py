@@ -60,7 +60,7 @@ class PausedBody:
 
     def __init__(self, length: int | None = None) -> None:
         self.length = length
-        self._unread: bytes | bytearray = b""  # not a list of pieces: a peer may send them byte by byte
+        self._unread: bytes | bytearray = b""
 
     def attach(self, flow: Flow) -> None:
         """Where it comes from."""
@@ -75,12 +75,7 @@ class PausedBody:
             return
         if self.is_over:
             return
-        if not self._unread:
-            self._unread = data
-        else:
-            if isinstance(self._unread, bytes):
-                self._unread = bytearray(self._unread)
-            self._unread += data
+        self._unread = join(self._unread, data) if self._unread else data
         if self._is_whole:
             if len(self._unread) <= _WHOLE_BYTES:
                 return
@@ -94,10 +89,12 @@ class PausedBody:
     def on_complete(self) -> None:
         """The last byte has arrived."""
         self.is_over = True
+        waiter = self._waiter
         if self._receiver is not None:
             self._receiver.on_complete()
-        elif self._waiter is not None:
-            self._wake()
+        elif waiter is not None and not waiter.done():  # as in `_wake`
+            self._waiter = None
+            waiter.set_result(None)
 
     def on_failure(self, error: TransportError) -> None:
         """The rest will never arrive."""
@@ -130,11 +127,11 @@ class PausedBody:
                 self._resume_flow()
             await self.wait()
         if len(self._unread) > max_bytes:
-            self.abort()
-            raise BodyTooLong("the response is too long", "connection_lost")
+            raise _too_long()
         if self._failure is not None:
             raise copy_failure(self._failure)
-        return self._take()
+        data, self._unread = bytes(self._unread), b""
+        return data
 
     def deliver_to(self, receiver: BodyReceiver) -> None:
         """Deliver it to a receiver, from the first unread byte on. It must not be read as well."""
@@ -196,18 +193,33 @@ class HttpBody(Protocol):
 
 
 async def read_bounded(response: HttpBody, max_bytes: int) -> bytes:
-    """The whole body. Raises `BodyTooLong`, or `TransportError` if it ends too early."""
-    if isinstance(response, PausedBody):
-        return await response.read(max_bytes)
-    body = response.body
-    if isinstance(body, PausedBody):
-        return await body.read(max_bytes)
-    whole = bytearray()
-    async for piece in body:
-        whole += piece
-        if len(whole) > max_bytes:
-            raise BodyTooLong("the response is too long", "connection_lost")
-    return bytes(whole)
+    """The whole body. The response is closed in any case. Raises `BodyTooLong`, or `TransportError` if it ends too early."""
+    body = response if isinstance(response, PausedBody) else response.body
+    whole: bytes | bytearray = b""
+    try:
+        if isinstance(body, PausedBody):
+            return await body.read(max_bytes)
+        async for piece in body:
+            whole = join(whole, piece)
+            if len(whole) > max_bytes:
+                raise _too_long()
+        return bytes(whole)
+    finally:
+        if not isinstance(response, PausedBody) or not response.is_over:
+            await response.aclose()
+
+
+def join(start: bytes | bytearray, data: bytes) -> bytes | bytearray:
+    """Both in one object: a list of pieces costs more than they contain, if a peer sends them byte by byte."""
+    if not start:
+        return data
+    whole = bytearray(start) if isinstance(start, bytes) else start
+    whole += data
+    return whole
+
+
+def _too_long() -> BodyTooLong:
+    return BodyTooLong("the response is too long", "connection_lost")
 
 
 class PushedBody(Protocol):

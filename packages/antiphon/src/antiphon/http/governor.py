@@ -14,6 +14,8 @@ import sys
 from collections.abc import Callable
 from typing import Final
 
+from msgspec import Struct
+
 MEBIBYTE: Final = 1024 * 1024
 
 
@@ -57,15 +59,12 @@ class Governor:
         return ""
 
 
-class Hold:
-    """What one thing that waits has in use."""
+class Hold(Struct, eq=False):
+    """What one thing that waits has in use, for the client `owner`."""
 
-    __slots__ = ("_governor", "owner", "size")
-
-    def __init__(self, governor: Governor, owner: str | None) -> None:
-        self._governor = governor
-        self.owner = owner
-        self.size = 0
+    _governor: Governor
+    owner: str | None
+    size: int = 0
 
     def grow(self, size: int) -> str:
         """Count `size` more bytes. Returns why that is refused, and counts nothing; empty if they are counted."""

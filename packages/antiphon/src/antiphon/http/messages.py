@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping
-from email.utils import formatdate
-from functools import lru_cache
 from math import inf
 from typing import Any, Protocol
 
@@ -13,19 +11,6 @@ from msgspec import Struct, field
 
 from antiphon.http.body import PausedBody
 from antiphon.http.governor import Hold
-
-
-@lru_cache(maxsize=2)
-def http_date(second: int) -> str:
-    """A time as the `date` header has it."""
-    return formatdate(second, usegmt=True)
-
-
-def header_text(text: str) -> str:
-    """Text as a header can carry it."""
-    if text.isascii() and text.isprintable():
-        return text
-    return "".join(letter if " " <= letter <= "~" else "?" for letter in text)
 
 
 class ClientRequest(Struct, kw_only=True):

@@ -23,9 +23,8 @@ def current_request_id() -> str:
     return _request_id.get()
 
 
-def set_request_id(request_id: str) -> None:
-    """Every line that this task logs from here on has this request id."""
-    _request_id.set(request_id)
+set_request_id = _request_id.set
+"""Every line that this task logs from here on has this request id."""
 
 
 @contextmanager

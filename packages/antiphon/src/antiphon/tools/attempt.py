@@ -25,7 +25,7 @@ from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct, structs
 
-from antiphon.http.eager_task import start_task
+from antiphon.threads import start_task
 
 logger = logging.getLogger("antiphon.tools")
 
@@ -45,7 +45,7 @@ async def run_attempt(work: Coroutine[Any, Any, Any], timeout: float | None, gra
 
     It runs in a task of its own, so that its scopes and cancellations stay in it and it can be left if it ignores them.
     """
-    task = start_task(_outcome_of(work), asyncio.get_running_loop())
+    task = start_task(_outcome_of(work), loop=asyncio.get_running_loop())
     if task.done():
         return task.result()
     try:

@@ -26,12 +26,11 @@ from msgspec import structs
 
 from antiphon.errors import TransportError
 from antiphon.http.client.address_guard import AddressGuard
-from antiphon.http.client.connection import ClientConnection
+from antiphon.http.client.connection import ClientConnection, StreamedResponse
 from antiphon.http.client.dial import Destination, DialFailure, dial
 from antiphon.http.client.environment import NetworkEnvironment
 from antiphon.http.client.request import HttpRequest, Origin, transport_error
 from antiphon.http.client.request_head import parse_url, request_head
-from antiphon.http.client.response import StreamedResponse
 
 MAX_REDIRECTS = 3
 _REDIRECTS = (307, 308)  # these keep the method and the body
@@ -91,6 +90,8 @@ class HttpClient:
             try:
                 if request.stream is not None:
                     await _send_body(connection, request, response)
+                else:
+                    await response.wait()
                 while not response.has_arrived:
                     await response.wait()
             except TransportError as error:
@@ -234,7 +235,7 @@ class _Pool:
         idle = self.idle.get(destination)
         while idle:
             connection = idle.pop()
-            if connection.is_reusable:
+            if connection.is_reusable():
                 return connection
             connection.abort()
         return None

@@ -1,4 +1,4 @@
-"""`ClientConnection`: one connection to an upstream, one request at a time.
+"""`ClientConnection`: one connection to an upstream, one request at a time; and `StreamedResponse`: what comes over it.
 
 The response is fed by plain calls, inside the callback of the event loop that read the bytes: bytes that
 arrive together are delivered together, however many chunks they were cut into. After the last byte of a response the connection
@@ -11,15 +11,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from math import inf
+from types import MappingProxyType
 from typing import Any
 
+from antiphon.http.body import Flow, PausedBody, copy_failure
 from antiphon.http.client.request import HttpRequest, Origin, Timeouts, transport_error
-from antiphon.http.client.response import StreamedResponse
 from antiphon.http.client.response_parser import MalformedResponse, ResponseParser
-from antiphon.http.lazy_timer import LazyTimer
+from antiphon.http.timers import LazyTimer
 
 IDLE_SECONDS = 60.0
 """How long an idle connection is kept, unless the upstream states a shorter time."""
@@ -31,6 +32,40 @@ _SINGLE_WRITE_BYTES = 16 * 1024
 """A smaller body is written together with its head."""
 
 logger = logging.getLogger("antiphon.http")
+
+
+class StreamedResponse(PausedBody):
+    """A response that comes over the connection `flow`. With `is_whole` it has arrived when its body is complete."""
+
+    status = 0
+    headers: Mapping[str, str] = MappingProxyType({})
+
+    def __init__(self, flow: Flow, *, is_whole: bool = False) -> None:
+        self.length = None
+        self._unread = b""
+        self._flow = flow
+        self._is_whole = is_whole
+
+    @property
+    def body(self) -> PausedBody:
+        return self
+
+    async def aclose(self) -> None:
+        """Release it; closes the connection if the body was not read to the end."""
+        self.abort()
+
+    @property
+    def has_arrived(self) -> bool:
+        """Whether there is something to return. Raises `TransportError` if the response failed before its head."""
+        if self._failure is not None and not self.status:
+            raise copy_failure(self._failure)
+        return bool(self.status) and (self.is_over or not self._is_whole)
+
+    def on_head(self, status: int, headers: Mapping[str, str]) -> None:
+        """The head has arrived."""
+        self.status, self.headers = status, headers
+        if self._waiter is not None and not self._is_whole:
+            self._wake()
 
 
 class ClientConnection(asyncio.Protocol):
@@ -69,11 +104,9 @@ class ClientConnection(asyncio.Protocol):
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
-    @property
     def is_reusable(self) -> bool:
         """Whether it can be used for another request."""
-        now = self._loop.time()
-        return not self._is_aborted and not self._transport.is_closing() and now < self._idle_until
+        return not self._transport.is_closing() and self._loop.time() < self._idle_until
 
     def send(
         self, head: bytes, request: HttpRequest, origin: Origin, deadline: float, *, decompresses: bool = True

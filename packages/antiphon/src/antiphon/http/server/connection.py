@@ -20,14 +20,14 @@ from contextlib import aclosing, suppress
 from enum import Enum
 from typing import cast
 
-from antiphon.http.eager_task import start_task
 from antiphon.http.messages import ClientRequest, Response, ResponseStream, StreamSource
 from antiphon.http.request_ids import request_id_scope, set_request_id
 from antiphon.http.server.application import Refusal, Service
 from antiphon.http.server.request_parser import IncomingRequest, RequestParser
 from antiphon.http.server.response_writer import ResponseWriter
-from antiphon.http.server.timeouts import ConnectionTimer
 from antiphon.http.server.websocket import SocketOpener, WebSocket, handshake
+from antiphon.http.timers import ConnectionTimer
+from antiphon.threads import start_task
 
 logger = logging.getLogger("antiphon.http")
 
@@ -225,8 +225,10 @@ class ServerConnection(ResponseWriter):
         self._closes = not incoming.keeps_connection
         self._sends_body = request.method != "HEAD"
         self._timed_out = False
-        if not self._is_busy:
-            self._mark_busy()
+        if not self._is_busy:  # as in `_mark_busy`
+            self._is_busy = True
+            service.active_requests += 1
+            service.traffic.requests_in_progress += 1
         seconds = service.limits.request_seconds
         request.deadline = time.monotonic() + seconds
         self._timer.set_timeout(seconds)
@@ -241,7 +243,7 @@ class ServerConnection(ResponseWriter):
             self._open_websocket(incoming)
             return
         request.begin_early = self._begin_early
-        task = start_task(self._run(incoming), self._loop)
+        task = start_task(self._run(incoming), loop=self._loop)
         if not task.done():
             self._task = task
 

@@ -4,15 +4,19 @@ A process may have several, for one `Application` or for many, on ports or Unix 
 by the application, then by content type and declared length; only then is its body read.
 
 Limits and their statuses: connections 503; head 431; body 413, 408 when late, 503 above the budget of all bodies; whole request
-504. A shutdown accepts nothing new, lets current requests finish for a while, then aborts the rest.
+504. A shutdown accepts nothing new, lets current requests finish for a while, then aborts the rest. `stop_on_signals` is how a
+process that only serves is asked for one.
 """
 
 from __future__ import annotations
 
 import asyncio
+import signal
 import socket
 import ssl
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 from antiphon.errors import GatewayStartError
 from antiphon.http.server.application import Service
@@ -71,3 +75,26 @@ def bind_socket(host: str, port: int) -> socket.socket:
         ) from None
     sock.setblocking(False)
     return sock
+
+
+@contextmanager
+def stop_on_signals(stop: asyncio.Event) -> Iterator[None]:
+    """SIGTERM and SIGINT set `stop`; the second signal has its default effect."""
+    loop = asyncio.get_running_loop()
+    signals = (signal.SIGTERM, signal.SIGINT)
+
+    def stopped() -> None:
+        stop.set()
+        for known in signals:
+            loop.remove_signal_handler(known)
+
+    handled: list[signal.Signals] = []
+    for known in signals:
+        with suppress(NotImplementedError, RuntimeError, ValueError):  # not the main thread
+            loop.add_signal_handler(known, stopped)
+            handled.append(known)
+    try:
+        yield
+    finally:
+        for known in handled:
+            loop.remove_signal_handler(known)

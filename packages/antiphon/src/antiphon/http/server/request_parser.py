@@ -17,12 +17,13 @@ from contextlib import suppress
 from urllib.parse import parse_qsl, unquote
 
 import httptools
+from msgspec import Struct
 
 from antiphon.errors import TransportError
-from antiphon.http.body import PausedBody
+from antiphon.http.body import PausedBody, join
 from antiphon.http.decompress import BodyTooLarge, Decompressor, MalformedBody
 from antiphon.http.governor import Hold
-from antiphon.http.header_fields import REPEATED_HOST, read_fields
+from antiphon.http.headers import REPEATED_HOST, read_fields
 from antiphon.http.messages import ClientRequest, Response
 from antiphon.http.server.application import Handler, Refusal, Service
 
@@ -44,28 +45,26 @@ _JSON_TYPES = frozenset({"application/json", "application/octet-stream", ""})
 """Content types that are read as JSON. The official clients send the first; any page may send text/plain without a preflight."""
 
 
-class IncomingRequest:
+class IncomingRequest(Struct, eq=False):
     """A request as far as it has arrived. Without a `handler` it is refused, by `refusal`; its body is then dropped."""
 
+    request: ClientRequest
+    length: int | None = 0
+    """The declared length of the body; None if it is chunked."""
+    body: bytes | bytearray = b""
     handler: Handler | None = None
     refusal: Response | None = None
     hold: Hold | None = None
-    max_body = 0
+    max_body: int = 0
     decompressor: Decompressor | None = None
     stream: PausedBody | None = None
     """Where the body goes, if it is passed on while it arrives; then the request is answered from its head on."""
-    is_complete = False
-    keeps_connection = False
-    is_http_10 = False
-    is_websocket = False
+    is_complete: bool = False
+    keeps_connection: bool = False
+    is_http_10: bool = False
+    is_websocket: bool = False
     """Whether it opens a WebSocket; what follows its head are frames."""
-    expects_continue = False
-
-    def __init__(self, request: ClientRequest, length: int | None = 0) -> None:
-        self.request = request
-        self.length = length
-        """The declared length of the body; None if it is chunked."""
-        self.body: bytes | bytearray = b""
+    expects_continue: bool = False
 
     @property
     def is_refused(self) -> bool:
@@ -322,12 +321,8 @@ class RequestParser:
             self._drop_body(incoming, self._service.body_too_large(incoming.request.path, incoming.max_body))
         elif hold is not None and (excess := hold.grow(len(data))):
             self._drop_body(incoming, Refusal(503, excess))
-        elif not incoming.body:
-            incoming.body = data
         else:
-            if isinstance(incoming.body, bytes):
-                incoming.body = bytearray(incoming.body)
-            incoming.body += data
+            incoming.body = join(incoming.body, data) if incoming.body else data
 
     def _check_progress(self, *, was_between: bool) -> None:
         """After a read that left something open: stop if it is refused, or if a head, chunk header or trailer has no end."""

@@ -12,8 +12,8 @@ import time
 from abc import abstractmethod
 from http import HTTPStatus
 
-from antiphon.http.header_fields import CODEC, ERRORS
-from antiphon.http.messages import ClientRequest, Response, StreamSource, http_date
+from antiphon.http.headers import CODEC, ERRORS, http_date, write_fields
+from antiphon.http.messages import ClientRequest, Response, StreamSource
 from antiphon.http.server.application import SERVER_HEADER, Refusal, Service
 from antiphon.http.server.request_parser import IncomingRequest
 
@@ -24,7 +24,6 @@ _BATCH_BYTES, _BATCH_PIECES = 16 * 1024, 64
 _LAST_CHUNK, _CHUNKED = b"0\r\n\r\n", "transfer-encoding: chunked\r\n"
 _WITHOUT_BODY = frozenset({204, 304})
 _STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n" for status in HTTPStatus}
-_field = "%s: %s\r\n".__mod__
 
 
 class ResponseWriter(asyncio.Protocol):
@@ -112,10 +111,8 @@ class ResponseWriter(asyncio.Protocol):
         elif current is not None and current.is_http_10:
             headers["connection"] = "keep-alive"
         status_line = _STATUS_LINES.get(response.status) or f"HTTP/1.1 {response.status} \r\n"
-        fields = "".join(map(_field, headers.items()))
-        if fields.count("\n") != len(headers) or fields.count("\r") != len(headers):
-            raise ValueError("a response header contains a line break")
-        return f"{status_line}{fields}{framing}date: {http_date(int(time.time()))}\r\n\r\n".encode(CODEC, ERRORS)
+        date = http_date(int(time.time()))
+        return f"{status_line}{write_fields(headers)}{framing}date: {date}\r\n\r\n".encode(CODEC, ERRORS)
 
     def _flush_batch(self) -> None:
         batch, self._batch = self._batch, []

@@ -229,8 +229,6 @@ async def _read_error(response: HttpResponse, name: str) -> HttpResponse:
         data = await read_bounded(response, _MAX_ERROR_BYTES)
     except TransportError:
         data = b""
-    finally:
-        await response.aclose()
     error = _error(name, _message(data))
     # A failure of the model has status 424, which elsewhere means a wrong request.
     status = max(response.status, 500) if error["error"]["type"] == "api_error" else response.status

@@ -1,15 +1,16 @@
 """`UpstreamRequest`: a request prepared for one provider; and `UpstreamAttempt`: sending it once, and judging the response.
 
 An error status, a broken connection, an HTML page, an unreadable or empty answer: each ends an attempt as a `ProviderError`. A
-streamed response is held until its first visible delta; a whole one until it was read.
+streamed response is held until its first visible delta; a whole one until it was read. A `ForwardedRequest` is any other request
+to a provider: its response is passed on unread.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import urljoin, urlsplit
 
 from msgspec import Struct, structs
@@ -28,7 +29,7 @@ from antiphon.providers.engine.response_reader import (
 )
 from antiphon.providers.engine.retry_after import retry_after
 from antiphon.providers.keys.ring import KeyLease
-from antiphon.providers.retry import RetrySettings
+from antiphon.providers.retry import RetryPolicy, RetrySettings
 from antiphon.wire import Format
 from antiphon.wire.delta import Assembler, Failed, ModelOutputDelta, is_visible
 from antiphon.wire.output import NOT_AN_ANSWER, ProviderError
@@ -48,9 +49,19 @@ _REQUEST_ID_ORDER = (
 _REQUEST_IDS = frozenset(_REQUEST_ID_ORDER)
 
 
+class ErrorResponse(Struct, frozen=True):
+    """A response with an error status, as the provider wrote it."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
 class UpstreamRequest(Struct):
     """A request for `model` at a provider, which may be sent several times."""
 
+    first_error: ClassVar[int] = 300
+    """From this status on a response is an error."""
     provider: Provider
     model: str
     url: str
@@ -68,6 +79,8 @@ class UpstreamRequest(Struct):
     """The format of the answer, if it is not the provider's own."""
     preferred_key: str = ""
     """The name of the key to begin with, because what the request refers to belongs to it."""
+    last_error: ErrorResponse | None = None
+    """The last response with an error status."""
 
     @property
     def settings(self) -> RetrySettings:
@@ -82,30 +95,61 @@ class UpstreamRequest(Struct):
 
     def attempt(self, lease: KeyLease | None, time_left: float | None, report: CallReport) -> UpstreamAttempt:
         """Another attempt with this key."""
-        is_whole = not self.streams and not self.assembles
-        request = self.provider.request(self.url, self.body, self.headers, lease, time_left, is_whole=is_whole)
-        return UpstreamAttempt(self, request, lease, report)
+        provider, is_whole = self.provider, not self.streams and not self.assembles
+        request = provider.request(self.url, self.body, self.headers, lease, time_left, is_whole=is_whole)
+        return UpstreamAttempt(
+            self, request, lease, report, provider, self.answer_format or provider.wire, provider.clock()
+        )
 
 
-class UpstreamAttempt:
+class ForwardedRequest(UpstreamRequest):
+    """Any request to a provider, with a `method` and `headers` of its client's own, whose response is passed on as it comes.
+
+    Redirects too. Its keys are taken in order, because files belong to the account of a key. `stream` is a body that is sent
+    while it arrives, of `stream_length` bytes if that is known; it cannot be sent again.
+    """
+
+    first_error: ClassVar[int] = 400
+    method: str = "POST"
+    stream: AsyncIterator[bytes] | None = None
+    stream_length: int | None = None
+    holds: bool = False
+
+    @property
+    def settings(self) -> RetrySettings:
+        """What the provider allows, with its keys in order; one attempt unless repeating the request is harmless."""
+        settings = structs.replace(super().settings, takes_keys_in_order=True)
+        if self.stream is None and self.method in ("GET", "HEAD"):
+            return settings
+        return structs.replace(settings, policy=RetryPolicy(retries=0, rotations=0))
+
+    def attempt(self, lease: KeyLease | None, time_left: float | None, report: CallReport) -> UpstreamAttempt:
+        """Another attempt with this key."""
+        attempt = super().attempt(lease, time_left, report)
+        headers = dict(attempt.request.headers)
+        if "content-type" not in (self.headers or {}):
+            headers.pop("content-type", None)
+        attempt.request = structs.replace(
+            attempt.request, method=self.method, headers=headers, stream=self.stream, stream_length=self.stream_length
+        )
+        return attempt
+
+
+class UpstreamAttempt(Struct, eq=False):
     """One attempt. `status` and `headers` are set once the response head has arrived, `error` if it failed."""
 
+    prepared: UpstreamRequest
+    request: HttpRequest
+    lease: KeyLease | None
+    report: CallReport
+    provider: Provider
+    wire: Format
+    started_at: float
     status: int | None = None
     headers: Mapping[str, str] = MappingProxyType({})
     error: ProviderError | None = None
-    _index: int | None = None
+    index: int | None = None
     """The place of its record in the report."""
-
-    def __init__(
-        self, prepared: UpstreamRequest, request: HttpRequest, lease: KeyLease | None, report: CallReport
-    ) -> None:
-        self._prepared = prepared
-        self._provider = prepared.provider
-        self._wire = prepared.answer_format or prepared.provider.wire
-        self._request = request
-        self._lease = lease
-        self._report = report
-        self._started_at = prepared.provider.clock()
 
     @property
     def should_retry(self) -> str | None:
@@ -114,17 +158,17 @@ class UpstreamAttempt:
 
     async def run(self) -> Outcome:
         """Send it, and read the response as far as it has to be judged: the reply, and why it is not an answer."""
-        prepared = self._prepared
+        prepared = self.prepared
         response: HttpResponse | None = None
         reply: WholeReply | StreamReply | None = None
         problem: ProviderError | None = None
         try:
-            response = await self._provider.send(self._request, self._lease)
+            response = await self.provider.send(self.request, self.lease)
             self.status, self.headers = response.status, response.headers
-            if not 200 <= response.status < 300:
-                problem = await _read_error(self._wire, self._request, response)
+            if not 200 <= response.status < prepared.first_error:
+                problem = await self._read_error(response)
             elif prepared.streams:
-                started = StreamReply([], [], response.headers, ResponseReader(self._wire), response, self)
+                started = StreamReply([], [], response.headers, ResponseReader(self.wire), response, self)
                 started.restorer = prepared.restorer
                 if prepared.holds:
                     await _read_until_visible(started)
@@ -139,21 +183,20 @@ class UpstreamAttempt:
             problem = failure.error
         except BaseException:
             self.close()
-            raise
-        finally:
-            if response is not None and not isinstance(reply, StreamReply):
+            if response is not None:
                 await response.aclose()
+            raise
         return reply, problem
 
     def judge(self, reply: Reply) -> ProviderError | None:
         """Why a whole body is not an answer; None if it is one, and then its content is read."""
-        if not isinstance(reply, WholeReply) or self._prepared.assembles:
+        if not isinstance(reply, WholeReply) or self.prepared.assembles:
             return None
-        data, read = reply.body, self._prepared.read
+        data, read = reply.body, self.prepared.read
         if data[:1] != b"{" or b'"error"' in data[:2048]:  # does not look like an answer: parse it
             if data.strip() == b"{}":
                 return EMPTY_RESPONSE
-            last = read_whole(self._wire, data)[-1]
+            last = read_whole(self.wire, data)[-1]
             if isinstance(last, Failed):
                 return last.error
         elif len(data) < 8 and data.strip() == b"{}":
@@ -165,7 +208,7 @@ class UpstreamAttempt:
         except UpstreamFailed as failure:
             return failure.error
         except WireError as error:
-            message = f"invalid response from provider {self._provider.name}: {error}"
+            message = f"invalid response from provider {self.provider.name}: {error}"
             return ProviderError(message, "server", code=NOT_AN_ANSWER)
         return None
 
@@ -174,8 +217,8 @@ class UpstreamAttempt:
         if isinstance(reply, StreamReply) and reply.deltas and isinstance(reply.deltas[-1], Failed):
             self.failed(reply.deltas[-1].error)
             return
-        if self._lease is not None:
-            self._lease.succeeded()
+        if self.lease is not None:
+            self.lease.succeeded()
         self._record()
 
     def failed(self, error: ProviderError) -> ProviderError:
@@ -184,43 +227,61 @@ class UpstreamAttempt:
             return self.error
         delay = retry_after(self.headers, error) if self.status is not None else None
         error = error if delay is None else structs.replace(error, retry_after=delay)
-        self.error = error = self._provider.scrub(error)
-        if self._lease is not None:
-            self._lease.failed(error, is_scrubbed=True)
+        self.error = error = self.provider.scrub(error)
+        if self.lease is not None:
+            self.lease.failed(error, is_scrubbed=True)
         self._record()
         return error
 
     def close(self) -> None:
         """The attempt is over. No effect on the key after `succeeded` or `failed`."""
-        if self._lease is not None:
-            self._lease.release()
+        if self.lease is not None:
+            self.lease.release()
         self._record()
 
     def _record(self) -> None:
         """Write the attempt into the report, or renew its record."""
-        provider, lease, attempts = self._provider, self._lease, self._report.attempts
+        provider, lease, attempts = self.provider, self.lease, self.report.attempts
         record = Attempt(
             provider=provider.name,
-            model=self._prepared.model,
+            model=self.prepared.model,
             credential="" if lease is None else lease.name,
             status=self.status,
-            seconds=provider.clock() - self._started_at,
+            seconds=provider.clock() - self.started_at,
             error=self.error,
         )
-        if self._index is not None:
-            attempts[self._index] = record
+        if self.index is not None:
+            attempts[self.index] = record
             return
-        for resend in self._request.resends:  # requests that the host got, too
+        for resend in self.request.resends:  # requests that the host got, too
             attempts.append(structs.replace(record, status=None, seconds=0.0, error=error_from_transport(resend)))
-        self._index = len(attempts)
+        self.index = len(attempts)
         attempts.append(record)
         if not _REQUEST_IDS.isdisjoint(self.headers):
             named = next(name for name in _REQUEST_ID_ORDER if name in self.headers)
-            self._report.provider_request_id = self.headers[named]
+            self.report.provider_request_id = self.headers[named]
+
+    async def _read_error(self, response: HttpResponse) -> ProviderError:
+        """The error that a response with an error status, or a redirect, contains."""
+        request, status, body = self.request, response.status, b""
+        if 300 <= status < 400:
+            target = urlsplit(urljoin(request.url, response.headers.get("location", "")))
+            await response.aclose()
+            return ProviderError(
+                f"{request.host} redirects to {target.scheme}://{target.netloc.rpartition('@')[2]}{target.path}; "
+                "keys are not sent there; if it is correct, use it as the base URL",
+                "not_found",
+                status,
+                "redirected",
+            )
+        with suppress(TransportError):  # the status is enough
+            body = await read_bounded(response, _MAX_ERROR_BYTES)
+        self.prepared.last_error = ErrorResponse(status, response.headers, body)
+        return error_from_status(self.wire, status, body)
 
     async def _assembled(self, response: HttpResponse) -> WholeReply:
         """The answer in a stream. Nothing of it was shown, so an error anywhere in it may be followed by another attempt."""
-        reply = StreamReply([], [], response.headers, ResponseReader(self._wire), response)
+        reply = StreamReply([], [], response.headers, ResponseReader(self.wire), response)
         reply.pieces = _limited(response.body, _MAX_RESPONSE_BYTES)
         assembler, has_visible = Assembler(), False
         async with aclosing(reply.batches()) as batches:
@@ -261,24 +322,6 @@ def _first_events(piece: bytes) -> tuple[bytes, bytes]:
     """The first events of a piece, and the rest: the first ones are enough to find a visible delta."""
     end = piece.find(b"\n\n", _FIRST_EVENTS_BYTES) + 2
     return (piece, b"") if end < _FIRST_EVENTS_BYTES else (piece[:end], piece[end:])
-
-
-async def _read_error(wire: Format, request: HttpRequest, response: HttpResponse) -> ProviderError:
-    """The error that a response with an error status, or a redirect, contains."""
-    if 300 <= response.status < 400:
-        target = urlsplit(urljoin(request.url, response.headers.get("location", "")))
-        return ProviderError(
-            f"{request.host} redirects to {target.scheme}://{target.netloc.rpartition('@')[2]}{target.path}; "
-            "keys are not sent there; if it is correct, use it as the base URL",
-            "not_found",
-            response.status,
-            "redirected",
-        )
-    try:
-        body = await read_bounded(response, _MAX_ERROR_BYTES)
-    except TransportError:
-        body = b""  # the status is enough
-    return error_from_status(wire, response.status, body)
 
 
 async def _limited(body: AsyncIterator[bytes], max_bytes: int) -> AsyncIterator[bytes]:

@@ -118,10 +118,7 @@ async def request_models(
         async with asyncio.timeout(_MOST_SECONDS):
             sending = provider.send_with_first_key(request) if with_key else provider.transport.send(request)
             response = await sending
-            try:
-                body = await read_bounded(response, _MAX_BYTES)
-            finally:
-                await response.aclose()
+            body = await read_bounded(response, _MAX_BYTES)
     except TimeoutError:
         return ModelListReply(problem=f"no answer within {_MOST_SECONDS:g} s")
     except UpstreamFailed as failure:

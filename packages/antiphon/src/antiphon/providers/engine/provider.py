@@ -18,6 +18,7 @@ from msgspec import structs
 
 from antiphon.errors import CredentialError, ProviderSetupError
 from antiphon.http.client.request import HttpRequest, HttpResponse, Timeouts, Transport
+from antiphon.http.client.request_head import SharedHeaders
 from antiphon.providers.engine.reply import UpstreamFailed
 from antiphon.providers.keys.ring import KeyLease, KeyRing
 from antiphon.providers.keys.secret import is_token_source, read_headers, scrub
@@ -82,8 +83,8 @@ class Provider:
         self.clock = clock
         values, self._header_secrets = read_headers(headers, environ)
         own = {header.lower(): value for header, value in preset.headers}
-        self._headers: Mapping[str, str] = {"content-type": "application/json", **own, **values}
-        self._keyed_headers: dict[str, Mapping[str, str]] = {}
+        self._headers = SharedHeaders({"content-type": "application/json", **own, **values})
+        self._keyed_headers: dict[str, SharedHeaders] = {}
         for header, value in self._headers.items():
             if not (header + value).isprintable() or not header.isascii():
                 raise ProviderSetupError(
@@ -181,7 +182,7 @@ class Provider:
         is_whole: bool = False,
     ) -> HttpRequest:
         """The HTTP request of an attempt, with its key and what is left of the total timeout."""
-        combined = (
+        combined: Mapping[str, str] = (
             self._headers if lease is None else self._keyed_headers.get(lease.secret) or self._with_key(lease.secret)
         )
         if headers:
@@ -189,7 +190,7 @@ class Provider:
         timeouts = self._timeouts if time_left is None else structs.replace(self._timeouts, total=time_left)
         return HttpRequest(url=url, headers=combined, body=body, timeouts=timeouts, is_whole=is_whole)
 
-    def _with_key(self, secret: str) -> Mapping[str, str]:
+    def _with_key(self, secret: str) -> SharedHeaders:
         """The headers of every request with a key, kept as long as the key is in use."""
         if self._authentication is not None and is_token_source(secret):
             return self._headers
@@ -197,7 +198,8 @@ class Provider:
         self._keyed_headers = {
             known_secret: kept for known_secret, kept in self._keyed_headers.items() if known_secret in known
         }
-        headers = self._keyed_headers[secret] = {**self._headers, **self.preset.credential_header(secret)}
+        headers = SharedHeaders({**self._headers, **self.preset.credential_header(secret)})
+        self._keyed_headers[secret] = headers
         return headers
 
     def send(self, request: HttpRequest, lease: KeyLease | None) -> Awaitable[HttpResponse]:

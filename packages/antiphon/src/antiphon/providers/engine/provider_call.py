@@ -17,6 +17,8 @@ from contextlib import aclosing
 from datetime import UTC, datetime, timedelta
 from typing import Protocol, TypeAlias
 
+from msgspec import Struct
+
 from antiphon.errors import NoUsableCredential
 from antiphon.providers.call import CallReport, RetryScheduled
 from antiphon.providers.engine.continuation import Continuation
@@ -71,60 +73,46 @@ Rewrite: TypeAlias = Callable[[Target, ProviderError], Awaitable[TargetCall | No
 PreparePrefix: TypeAlias = Callable[[Target, str], Awaitable[TargetCall | None]]
 
 
-class ProviderCall:
-    """One call. The time spent waiting for providers is in the report.
+class ProviderCall(Struct, eq=False):
+    """One call. The time spent waiting for providers is in the report."""
 
-    `accepts_empty`: an empty answer of the last target is an answer, as it came. `request_id` names the call in the log; without
-    one nothing is logged. `first_token`: seconds until the first visible output of a stream, where another target is left.
-    `health`: targets with an open circuit are skipped, and results are reported to it. `continues`: `batches` lets another
-    target finish an answer whose stream broke; `prepare_prefix` makes a request that continues a text, if the model can.
-    `on_retry` is called before each wait.
-    """
+    targets: Sequence[Target]
+    prepare: Prepare
+    report: CallReport
+    rewrite: Rewrite | None = None
+    """Prepares a refused request once more."""
+    accepts_empty: bool = False
+    """Whether an empty answer of the last target is an answer, as it came."""
+    request_id: str | None = None
+    """Names the call in the log; without one nothing is logged."""
+    first_token: float | None = None
+    """Seconds until the first visible output of a stream, where another target is left."""
+    health: TargetHealth = _NO_CIRCUITS
+    """Targets with an open circuit are skipped, and results are reported to it."""
+    continues: bool = False
+    """Whether `batches` lets another target finish an answer whose stream broke."""
+    prepare_prefix: PreparePrefix | None = None
+    """Makes a request that continues a text, if the model can."""
+    on_retry: Callable[[RetryScheduled], None] | None = None
+    """Is called before each wait."""
 
     _plan: RetryPlan | None = None
-    _probe = 0
+    _probe: int = 0
     _continuation: Continuation | None = None
     _broken_by: ProviderError | None = None
-    _is_prefilled = False
+    _is_prefilled: bool = False
     _skipped: tuple[Target, ...] = ()
     """The targets that were left out because of their circuits."""
-    _attempts_before_skip = 0
-    _must_ask = False
-
-    def __init__(
-        self,
-        targets: Sequence[Target],
-        prepare: Prepare,
-        report: CallReport,
-        *,
-        rewrite: Rewrite | None = None,
-        accepts_empty: bool = False,
-        request_id: str | None = None,
-        first_token: float | None = None,
-        health: TargetHealth | None = None,
-        continues: bool = False,
-        prepare_prefix: PreparePrefix | None = None,
-        on_retry: Callable[[RetryScheduled], None] | None = None,
-    ) -> None:
-        self._targets = targets
-        self._prepare = prepare
-        self._report = report
-        self._rewrite = rewrite
-        self._accepts_empty = accepts_empty
-        self._request_id = request_id
-        self._first_token = first_token
-        self._health = health if health is not None else _NO_CIRCUITS
-        self._continues = continues
-        self._prepare_prefix = prepare_prefix
-        self._on_retry = on_retry
+    _attempts_before_skip: int = 0
+    _must_ask: bool = False
 
     async def reply(self) -> Reply:
         """The reply of the first target that answers. Raises `UpstreamFailed`, with the last error, if none does."""
-        if self._health.is_watched:
+        if self.health.is_watched:
             return await self._perform(self._new_plan().first())
-        target, report = self._targets[0], self._report
+        target, report = self.targets[0], self.report
         try:
-            prepared = await self._prepare(target)
+            prepared = await self.prepare(target)
         except UpstreamFailed as failure:
             return await self._perform(self._new_plan().skip(failure.error))
         settings, lease = prepared.settings, None
@@ -138,7 +126,7 @@ class ProviderCall:
         at = 0.0 if settings.total is None else settings.clock()
         attempt, began = prepared.attempt(lease, settings.total, report), time.monotonic()
         try:
-            if len(self._targets) == 1 or not prepared.streams:
+            if len(self.targets) == 1 or not prepared.streams:
                 reply, error = await attempt.run()
             else:
                 reply, error = await self._run_limited(attempt, settings, target)
@@ -156,7 +144,7 @@ class ProviderCall:
     @property
     def may_continue(self) -> bool:
         """Whether another target is left that could finish an answer."""
-        return len(self._targets) > 1 if self._plan is None else bool(self._plan.others)
+        return len(self.targets) > 1 if self._plan is None else bool(self._plan.others)
 
     async def continued(self, continuation: Continuation, error: ProviderError) -> Reply:
         """The reply of the next target that answers, after the stream of the current one broke with `error`.
@@ -166,14 +154,14 @@ class ProviderCall:
         plan = self._plan or self._new_plan()
         self._broken_by = self._broken_by or error
         self._continuation = continuation
-        self._health.on_failure(plan.target, 0, error)
+        self.health.on_failure(plan.target, 0, error)
         try:
             return await self._perform(plan.leave(error))
         except UpstreamFailed:
             raise UpstreamFailed(self._broken_by) from None
 
     def _new_plan(self) -> RetryPlan:
-        plan = self._plan = RetryPlan(self._targets, self._report.fallbacks)
+        plan = self._plan = RetryPlan(self.targets, self.report.fallbacks)
         return plan
 
     async def _prepare_for(self, target: Target) -> TargetCall:
@@ -181,32 +169,32 @@ class ProviderCall:
         continuation = self._continuation
         assert continuation is not None, "a stream broke"
         text = continuation.text.rstrip()
-        prefilled = await self._prepare_prefix(target, text) if text and self._prepare_prefix is not None else None
+        prefilled = await self.prepare_prefix(target, text) if text and self.prepare_prefix is not None else None
         continuation.begin(is_prefilled=prefilled is not None)
         self._is_prefilled = prefilled is not None
-        return prefilled or await self._prepare(target)
+        return prefilled or await self.prepare(target)
 
     async def _prepare_again(self, target: Target, error: ProviderError) -> TargetCall | None:
         """The request without what was refused: a prefix, or what `rewrite` finds."""
         if self._is_prefilled and self._continuation is not None and error.kind == "invalid_request":
             self._is_prefilled = False
             self._continuation.begin(is_prefilled=False)
-            return await self._prepare(target)
-        return await self._rewrite(target, error) if self._rewrite is not None else None
+            return await self.prepare(target)
+        return await self.rewrite(target, error) if self.rewrite is not None else None
 
     async def _perform(self, step: Step | TargetCall, prepared: TargetCall | None = None) -> Reply:
         """Take one step after the other until a target answers. A request that was prepared once more is begun again."""
-        plan, health = self._plan, self._health
+        plan, health = self._plan, self.health
         assert plan is not None, "something failed"
         while True:
             if isinstance(step, NextTarget):
                 if health.is_watched and not self._must_ask and health.should_skip(step.target, plan.others):
                     self._skipped = (*self._skipped, step.target)
-                    self._attempts_before_skip = len(self._report.attempts)
+                    self._attempts_before_skip = len(self.report.attempts)
                     step = plan.skip(_CIRCUIT_OPEN)
                     continue
                 try:
-                    prepare = self._prepare if self._continuation is None else self._prepare_for
+                    prepare = self.prepare if self._continuation is None else self._prepare_for
                     prepared = await prepare(step.target)
                 except UpstreamFailed as failure:
                     step = plan.skip(failure.error)
@@ -215,7 +203,7 @@ class ProviderCall:
                 step = plan.begin(prepared.settings, is_probe=bool(self._probe))
             elif isinstance(step, Send):
                 assert prepared is not None, "it is sent"
-                attempt, began = prepared.attempt(step.lease, plan.time_left(), self._report), time.monotonic()
+                attempt, began = prepared.attempt(step.lease, plan.time_left(), self.report), time.monotonic()
                 try:
                     limited = prepared.streams and bool(plan.others)
                     running = self._run_limited(attempt, prepared.settings, plan.target) if limited else attempt.run()
@@ -225,7 +213,7 @@ class ProviderCall:
                     raise
                 finally:
                     seconds = time.monotonic() - began
-                    self._report.waiting_seconds += seconds
+                    self.report.waiting_seconds += seconds
                 if reply is not None and error is None:
                     error = attempt.judge(reply)
                 if reply is not None and (error is None or self._is_accepted(error)):
@@ -239,7 +227,7 @@ class ProviderCall:
                 await self._wait(prepared, plan.target, step)
                 step = plan.resume()
             elif isinstance(step, GiveUp):
-                if not self._skipped or len(self._report.attempts) > self._attempts_before_skip:
+                if not self._skipped or len(self.report.attempts) > self._attempts_before_skip:
                     raise UpstreamFailed(step.error)
                 # None of the others could be asked: trying is better than failing.
                 step = plan.return_to(self._skipped, step.error)
@@ -253,7 +241,7 @@ class ProviderCall:
     ) -> Step | TargetCall:
         """What follows a failed attempt: a step of the plan, or the request prepared once more."""
         assert error is not None, "no reply without an error"
-        health, target, is_empty = self._health, plan.target, error is EMPTY_RESPONSE
+        health, target, is_empty = self.health, plan.target, error is EMPTY_RESPONSE
         error = attempt.failed(error)
         if reply is not None:
             await reply.aclose()
@@ -261,7 +249,7 @@ class ProviderCall:
         rewritten = await self._prepare_again(target, error)
         if rewritten is not None:
             return rewritten
-        should_retry = "false" if is_empty and self._accepts_empty else attempt.should_retry
+        should_retry = "false" if is_empty and self.accepts_empty else attempt.should_retry
         if health.is_watched and health.should_skip(target, plan.others):
             should_retry = "false"
         step = plan.after(error, should_retry=should_retry)
@@ -270,7 +258,7 @@ class ProviderCall:
 
     async def _run_limited(self, attempt: CallAttempt, settings: RetrySettings, target: Target) -> Outcome:
         """An attempt whose first visible output is waited for only so long, because another target is left."""
-        limit = self._first_token if settings.first_token is None else settings.first_token
+        limit = self.first_token if settings.first_token is None else settings.first_token
         if limit is None:
             return await attempt.run()
         try:
@@ -287,7 +275,7 @@ class ProviderCall:
         except UpstreamFailed as failure:
             return _failed(failure.error)
         assert not isinstance(reply, WholeReply), "a stream was requested"
-        return self._finished_elsewhere(reply) if self._continues and self.may_continue else reply.batches()
+        return self._finished_elsewhere(reply) if self.continues and self.may_continue else reply.batches()
 
     async def _finished_elsewhere(
         self, reply: StreamReply | DeltaReply
@@ -320,34 +308,34 @@ class ProviderCall:
 
     def _is_accepted(self, error: ProviderError) -> bool:
         """Whether an empty answer is taken as it came, because no target is left."""
-        if error is not EMPTY_RESPONSE or not self._accepts_empty:
+        if error is not EMPTY_RESPONSE or not self.accepts_empty:
             return False
-        return not (self._plan or RetryPlan(self._targets)).has_next(error)
+        return not (self._plan or RetryPlan(self.targets)).has_next(error)
 
     async def _wait(self, prepared: TargetCall, target: Target, step: Wait) -> None:
         began, seconds = time.monotonic(), step.seconds
-        if self._on_retry is not None:
+        if self.on_retry is not None:
             at = datetime.now(UTC) + timedelta(seconds=seconds)
-            self._on_retry(RetryScheduled(str(target), seconds, at, step.error))
+            self.on_retry(RetryScheduled(str(target), seconds, at, step.error))
         try:
             if seconds:
                 await prepared.sleep(seconds)
         finally:
-            self._report.waiting_seconds += time.monotonic() - began
+            self.report.waiting_seconds += time.monotonic() - began
 
     def _log(self, target: Target, error: ProviderError, step: Step) -> None:
-        if self._request_id is None:
+        if self.request_id is None:
             return
         if isinstance(step, NextTarget):
             text = "request %s: %s failed (%s); falling back to %s"
-            logger.warning(text, self._request_id, target, error, step.target)
+            logger.warning(text, self.request_id, target, error, step.target)
             return
         action = "retrying with another key"
         if isinstance(step, Wait):
             action = f"retrying in {step.seconds:.2f} s"
         elif isinstance(step, GiveUp):
             action = "giving up"
-        logger.info("[%s] %s: %s (%s); %s", self._request_id, target, error.message, error.kind, action)
+        logger.info("[%s] %s: %s (%s); %s", self.request_id, target, error.message, error.kind, action)
 
 
 async def _failed(error: ProviderError) -> AsyncGenerator[list[ModelOutputDelta], None]:

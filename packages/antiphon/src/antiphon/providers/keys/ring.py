@@ -16,6 +16,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from math import inf
 
+from msgspec import Struct
+
 from antiphon.errors import CredentialError, NoUsableCredential
 from antiphon.providers.keys.health import CooldownPolicy, CredentialStatus, KeyHealth
 from antiphon.providers.keys.secret import Credential, mask, scrub, unique_name
@@ -34,20 +36,17 @@ class _CallNumbers:
     last = 0
 
 
-class KeyLease:
+class KeyLease(Struct, eq=False):
     """A key for one call. Report the result: `succeeded`, `failed`, or `release` if the call was abandoned."""
 
-    __slots__ = ("_key", "_model", "_number", "_ring", "is_probe", "name", "secret")
-
-    def __init__(self, ring: KeyRing, key: KeyHealth, model: str, number: int, *, is_probe: bool = False) -> None:
-        self._ring = ring
-        self._key = key
-        self._model = model
-        self._number = number
-        self.is_probe = is_probe
-        self.name = key.name
-        """The key's name in reports: its name, or the masked secret."""
-        self.secret = key.secret
+    _ring: KeyRing
+    _key: KeyHealth
+    _model: str
+    _number: int
+    name: str
+    """The key's name in reports: its name, or the masked secret."""
+    secret: str
+    is_probe: bool = False
 
     def succeeded(self) -> None:
         """The provider answered."""
@@ -136,7 +135,7 @@ class KeyRing:
             numbers.last += 1
             if len(self._keys) == 1 and not key.cooldowns and not key.is_disabled:
                 key.calls += 1
-                return KeyLease(self, key, model, numbers.last)
+                return KeyLease(self, key, model, numbers.last, key.name, key.secret)
             now = self.clock()
             usable = self._usable(model, now)
             if (not usable or self._has_rejected()) and self._reread_rejected(now, is_needed=not usable):
@@ -148,7 +147,7 @@ class KeyRing:
             named = next((each for each in usable if each.name == preferred), None) if preferred else None
             key = named or (usable[0] if in_order else _weighted_round_robin(usable))
             is_probe = key.begin_call(model, numbers.last, now)
-            return KeyLease(self, key, model, numbers.last, is_probe=is_probe)
+            return KeyLease(self, key, model, numbers.last, key.name, key.secret, is_probe)
 
     def retry_after(self, model: str = "") -> float:
         """Seconds until a key is usable for the model: 0 if one is now, infinity if waiting does not help."""

@@ -81,10 +81,7 @@ class Tavily:
         )
         try:
             response = await self._transport.send(request)
-            try:
-                body = await read_bounded(response, _LONGEST_ANSWER)
-            finally:
-                await response.aclose()
+            body = await read_bounded(response, _LONGEST_ANSWER)
         except BodyTooLong:
             raise ToolError(
                 "the search service answered with far too much; ask for fewer results", retry=False
