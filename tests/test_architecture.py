@@ -18,7 +18,8 @@ from support.repository import CHAT, GATEWAY, LIBRARY, ROOT, SOURCES
 
 LAYERS = """
 closing errors ids media_types model_name private_files text
-threads http
+threads
+http
 parts extensions page
 history wire
 context repair telemetry
