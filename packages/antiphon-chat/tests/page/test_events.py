@@ -13,13 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import antiphon as ap
-from antiphon.conversation.events import LoopEvent, RoundStarted, RoundUsage, TextDelta, ThinkingDelta, ToolCallProgress
+from antiphon.conversation.events import LoopEvent, RoundStarted, TextDelta, ThinkingDelta, ToolCallProgress
 from antiphon.conversation.turn import EntryPosition
 from antiphon.history import AgentHistory, ModelInputEntry
 from antiphon.parts import Thinking, ToolCallRequest
 from antiphon.providers import ProviderCallOptions
 from antiphon.providers.scripted import call
-from antiphon_chat.page.event_stream import EntryAppended, EventBuffer, EventOrder, TurnStarted, frame
+from antiphon_chat.page.event_stream import EntryAppended, EventBuffer, TurnStarted, frame
 from antiphon_chat.page.live_conversation import LiveConversation
 from page.rig import Browser, Gate, SeenEvent, names, served, text, until_finished
 
@@ -77,43 +77,6 @@ def test_events_and_entries_keep_their_order(browser: Browser) -> None:
     outputs = [i for i, event in enumerate(events_seen) if _kind(event) == "model_output"]
     assert words[0] < outputs[0] < words[1], "the first words come before the output they become"
     assert words[-1] < outputs[1], "and so do the last"
-
-
-@pytest.mark.parametrize("has_usage", [True, False])
-def test_the_order_holds_when_the_log_is_far_ahead_of_the_events(has_usage: bool) -> None:
-    async def played() -> tuple[AgentHistory, list[LoopEvent]]:
-        model = ap.ScriptedModel(
-            [Thinking("Hm."), "I look.", call("look", what="a"), call("look", what="b")],
-            ["And again.", call("look", what="c")],
-            ["And wrongly.", call("lock", what="d")],
-            "Done.",
-        )
-        chat = ap.Conversation(model, tools=[look])
-        return chat.history, [event async for event in ap.ToolLoop(chat).stream("Look.")]
-
-    history, events = asyncio.run(played())
-    names_seen: list[str] = []
-    order = EventOrder(
-        history, lambda entry: names_seen.append(entry.kind), lambda event: names_seen.append(type(event).__name__)
-    )
-    for event in events:
-        if (has_usage or not isinstance(event, RoundUsage)) and not isinstance(event, ap.EntryAppended):
-            order.event(event)
-    assert order.reported_version == history.version
-    shown = [
-        name for name in names_seen if name not in ("ToolCallProgress", "TextDelta", "ThinkingDelta", "ToolCallDelta")
-    ]
-    spoken = ["model_output", "RoundUsage"] if has_usage else ["model_output"]
-    assert shown == [
-        *["model_input", "RoundStarted", *spoken],
-        *["tool_call_started", "ToolCallStarted", "tool_call_started", "ToolCallStarted"],
-        *["tool_call_finished", "ToolCallFinished", "ToolCallFinished", "tool_call_results"],
-        *["RoundStarted", *spoken, "tool_call_started", "ToolCallStarted", "ToolCallFinished", "tool_call_results"],
-        *["RoundStarted", *spoken, "ToolCallStarted", "ToolCallFailed", "tool_call_results"],
-        *["RoundStarted", *spoken, "LoopFinished"],
-    ]
-    for output in (index for index, name in enumerate(names_seen) if name == "model_output"):
-        assert names_seen[output - 1] in ("TextDelta", "ToolCallDelta")
 
 
 def test_every_entry_is_sent_once_and_as_the_conversation_shows_it(browser: Browser) -> None:

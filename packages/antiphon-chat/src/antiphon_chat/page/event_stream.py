@@ -13,38 +13,16 @@ from __future__ import annotations
 import asyncio
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from operator import attrgetter
 from typing import Any, TypeAlias
 
 import msgspec
 from msgspec import Struct
 
-from antiphon.conversation.events import (
-    AgentSwitched,
-    CompactionNeeded,
-    LoopEvent,
-    LoopFinished,
-    ModelSwitched,
-    RetryScheduled,
-    RoundStarted,
-    TextDelta,
-    ThinkingDelta,
-    ToolCallDelta,
-    ToolCallFailed,
-    ToolCallFinished,
-    ToolCallProgress,
-    ToolCallStarted,
-)
+from antiphon.conversation.events import LoopEvent, LoopFinished, TextDelta, ThinkingDelta, ToolCallProgress
 from antiphon.conversation.turn import EntryPosition
-from antiphon.history import (
-    AgentHistory,
-    HistoryEntry,
-    ModelOutputEntry,
-    RollbackEntry,
-    ToolCallFinishedEntry,
-    ToolCallStartedEntry,
-)
+from antiphon.history import HistoryEntry, RollbackEntry, ToolCallFinishedEntry, ToolCallStartedEntry
 from antiphon.prices.table import PriceTable
 from antiphon_chat.page.drawn_text import DrawnText
 from antiphon_chat.page.history_view import entry_json
@@ -119,16 +97,16 @@ class EventBuffer:
         """Add an event."""
         self.last += 1
         self._kept.append(NumberedEvent(self.last, self.last, event))
-        if _is_final(event):
+        if isinstance(event, EntryAppended | LoopFinished) and _is_final(event):
             self.settled = self.last
         if len(self._kept) > self._capacity:
             self._make_room()
-        self._wake()
+        self._news.set()
 
     def close(self) -> None:
         """Disconnect all watchers: no more events will come."""
         self.is_closed = True
-        self._wake()
+        self._news.set()
 
     def after(self, event_id: int) -> Sequence[NumberedEvent] | None:
         """The events after that id; None if some are not in the buffer."""
@@ -139,16 +117,14 @@ class EventBuffer:
 
     async def news(self, seconds: float) -> bool:
         """Wait for the next event until the timeout; False if there was none."""
+        if self._news.is_set():  # of events that the caller has: it asks after it has read them all
+            self._news = asyncio.Event()
         try:
             async with asyncio.timeout(seconds):
                 await self._news.wait()
         except TimeoutError:
             return False
         return True
-
-    def _wake(self) -> None:
-        self._news.set()
-        self._news = asyncio.Event()
 
     def _make_room(self) -> None:
         """Reduce the buffer to half of its capacity."""
@@ -163,11 +139,11 @@ class EventBuffer:
         self._kept = kept
 
 
-def _is_final(event: ChatEvent) -> bool:
+def _is_final(event: EntryAppended | LoopFinished) -> bool:
     """Whether the log has everything up to this event. While tools run, their events have more than the log."""
-    if isinstance(event, EntryAppended):
-        return not isinstance(event.entry, ToolCallStartedEntry | ToolCallFinishedEntry)
-    return isinstance(event, LoopFinished)
+    return not (
+        isinstance(event, EntryAppended) and isinstance(event.entry, ToolCallStartedEntry | ToolCallFinishedEntry)
+    )
 
 
 def frame(numbered: NumberedEvent) -> bytes:
@@ -212,80 +188,3 @@ def _merge_deltas(kept: Sequence[NumberedEvent]) -> Iterator[NumberedEvent]:
             yield one
     if open_one is not None:
         yield open_one
-
-
-_BEFORE_OUTPUT = (
-    RoundStarted,
-    RetryScheduled,
-    ModelSwitched,
-    TextDelta,
-    ThinkingDelta,
-    ToolCallDelta,
-    CompactionNeeded,
-    AgentSwitched,
-)
-"""The events that come before the output of their round."""
-
-
-class EventOrder:
-    """Reports the entries of `history` and the given events. Entries up to `reported_version` were reported."""
-
-    def __init__(
-        self,
-        history: AgentHistory,
-        on_entry: Callable[[HistoryEntry], None],
-        on_event: Callable[[LoopEvent], None],
-    ) -> None:
-        self.reported_version = 0
-        self._history = history
-        self._on_entry = on_entry
-        self._on_event = on_event
-        self._rounds = self._outputs = 0
-
-    def begin(self) -> None:
-        """Start another stream of events."""
-        self.rest()
-        self._rounds = self._outputs = 0
-
-    def event(self, event: LoopEvent) -> None:
-        """Report an event, after the entries that precede it."""
-        if isinstance(event, LoopFinished):
-            self.rest()
-        else:
-            self._rounds += isinstance(event, RoundStarted)
-            self._before(event)
-        self._on_event(event)
-
-    def rest(self) -> None:
-        """Report all entries that were not reported yet."""
-        for entry in self._history.entries.since(self.reported_version):
-            self._report(entry)
-
-    def _before(self, event: LoopEvent) -> None:
-        # The outputs to report before this event: one per round, except the round that is still streaming.
-        outputs = self._rounds - isinstance(event, _BEFORE_OUTPUT)
-        news = self._history.entries.since(self.reported_version)
-        if isinstance(event, _BEFORE_OUTPUT):
-            last = len(news)
-        else:
-            last = next((index for index, entry in enumerate(news, 1) if _precedes(entry, event)), 0)
-        for index, entry in enumerate(news):
-            if self._outputs >= outputs and (index >= last or isinstance(entry, ModelOutputEntry)):
-                return
-            self._report(entry)
-
-    def _report(self, entry: HistoryEntry) -> None:
-        self._outputs += isinstance(entry, ModelOutputEntry)
-        self.reported_version = entry.sequence_number
-        self._on_entry(entry)
-
-
-def _precedes(entry: HistoryEntry, event: LoopEvent) -> bool:
-    """Whether an event directly follows an entry."""
-    match event:
-        case ToolCallStarted():
-            return isinstance(entry, ToolCallStartedEntry) and entry.tool_call_id == event.call.tool_call_id
-        case ToolCallFinished() | ToolCallFailed():
-            return isinstance(entry, ToolCallFinishedEntry) and entry.result.tool_call_id == event.call.tool_call_id
-        case _:
-            return False

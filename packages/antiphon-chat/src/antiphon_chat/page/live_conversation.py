@@ -25,7 +25,7 @@ from antiphon.conversation.events import LoopEvent, LoopFinished, RoundStarted, 
 from antiphon.conversation.replay import Replay
 from antiphon.conversation.turn import TurnIndex
 from antiphon.errors import AntiphonError, HistoryError, StoreError
-from antiphon.history import HistoryEntry, ModelOutputEntry
+from antiphon.history import ModelOutputEntry
 from antiphon.parts import InputPart, ToolCallRequest
 from antiphon.prices.table import PriceTable
 from antiphon.providers.presets import PRESETS
@@ -35,7 +35,6 @@ from antiphon_chat.page.drawn_text import TextDrawing
 from antiphon_chat.page.event_stream import (
     EntryAppended,
     EventBuffer,
-    EventOrder,
     Gone,
     NumberedEvent,
     Reset,
@@ -89,7 +88,6 @@ class LiveConversation:
         self._store_lock = asyncio.Lock()
         self._drawing = TextDrawing(self.events.add)
         self._partial = (partial_answers or PartialAnswers(None)).writer(chat.history)
-        self._order = EventOrder(chat.history, self._entry_appended, self._publish)
         self._task: asyncio.Task[None] | None = None
         self._replay: Replay | None = None
         self._admit_turn: Callable[[], Awaitable[None]] | None = None
@@ -101,7 +99,8 @@ class LiveConversation:
         self.failure: TurnFailed | None = None
         """Why the last turn failed, if it did."""
         self.places.update(chat.history.snapshot())
-        self._order.reported_version = chat.history.version
+        self.version = chat.history.version
+        """Up to which entry events were reported; the log may be slightly ahead."""
 
     # State.
 
@@ -126,11 +125,6 @@ class LiveConversation:
         """The calls that wait for a person."""
         return () if self.is_running else self.loop.pending
 
-    @property
-    def version(self) -> int:
-        """The version up to which events were reported; the log may be slightly ahead."""
-        return self._order.reported_version
-
     async def run_off_loop(self, work: Callable[[], T]) -> T:
         """Read or write the log without blocking other requests."""
         if self._is_local or self.is_running:
@@ -154,7 +148,7 @@ class LiveConversation:
     def publish_entries(self) -> None:
         """Report entries appended outside a turn; during one, its next event does that."""
         if not self.is_running:
-            self._order.rest()
+            self._report_entries()
 
     async def set_model(self, model: str) -> None:
         """Use another model from the next round on."""
@@ -199,7 +193,7 @@ class LiveConversation:
         return interrupted
 
     async def _play(self, content: Sequence[InputPart], number: int, started: asyncio.Future[None]) -> None:
-        self._order.begin()
+        self._report_entries()
         self.events.add(TurnStarted(number))
         try:
             await self._stream(content, started)
@@ -217,7 +211,7 @@ class LiveConversation:
             self._has_finished = True
             self._continues_replay = False
             self._partial.close()
-            self._order.rest()
+            self._report_entries()
             if not started.done():
                 started.cancel()
 
@@ -234,7 +228,7 @@ class LiveConversation:
             await self._admit_turn()
         assert self._replay is not None, "checked when the turn ended"
         self._replay.advance()
-        self._order.begin()
+        self._report_entries()
         self.events.add(TurnStarted(self.places.turn))
 
     def _begin_title(self) -> None:
@@ -249,17 +243,31 @@ class LiveConversation:
             self.events.add(TitleWritten(title))
 
     def _on_event(self, event: LoopEvent) -> None:
-        if isinstance(event, EntryAppendedEvent):  # EventOrder reports them
-            return
-        self._continues_replay = (
-            self._replay is not None
-            and isinstance(event, LoopFinished)
-            and self._replay.continues_after(event.reason)
-            and self._replay.has_more
-        )
-        self._has_finished = isinstance(event, LoopFinished) and not self._continues_replay
         self._partial.on_event(event, self.chat.model)
-        self._order.event(event)
+        match event:
+            case EntryAppendedEvent(entry):
+                self._report_entries(entry.sequence_number)
+            case TextDelta(text):
+                self._drawing.feed(text)
+            case LoopFinished():
+                self._on_end(event)
+            case _:
+                if isinstance(event, RoundStarted):
+                    self._drawing.reset()
+                    self.failure = None
+                self.events.add(event)
+
+    def _on_end(self, event: LoopFinished) -> None:
+        self._continues_replay = (
+            self._replay is not None and self._replay.continues_after(event.reason) and self._replay.has_more
+        )
+        self._has_finished = not self._continues_replay
+        self._report_entries()
+        self._drawing.reset()
+        self.failure = None if event.error is None else self._failure_of(event.error)
+        if self.failure is not None:
+            self.events.add(self.failure)
+        self.events.add(event)
 
     def _on_error(self, error: Exception) -> None:
         """The turn ended with an error that is not the provider's: a full disk, a second writer, or a bug."""
@@ -271,18 +279,6 @@ class LiveConversation:
             logger.warning("[%s] a turn was ended by the store: %s", self.chat.id, error)
         if not self._has_finished:
             self._on_event(LoopFinished("failed", error=ProviderError(message, "server", code=type(error).__name__)))
-
-    def _publish(self, event: LoopEvent) -> None:
-        if isinstance(event, TextDelta):
-            self._drawing.feed(event.text)
-            return
-        if isinstance(event, RoundStarted | LoopFinished):
-            self._drawing.reset()
-            self.failure = None
-        if isinstance(event, LoopFinished) and event.error is not None:
-            self.failure = self._failure_of(event.error)
-            self.events.add(self.failure)
-        self.events.add(event)
 
     def _failure_of(self, error: ProviderError) -> TurnFailed:
         report = self.chat.report
@@ -301,11 +297,21 @@ class LiveConversation:
             key_variables=preset.secret_variables if preset else (),
         )
 
-    def _entry_appended(self, entry: HistoryEntry) -> None:
-        if isinstance(entry, ModelOutputEntry):
-            self._drawing.reset()
-        self.places.update(self.chat.history.snapshot())
-        self.events.add(EntryAppended(entry, self.places[entry.sequence_number], self._prices()))
+    def _report_entries(self, up_to: int | None = None) -> None:
+        """Report the entries that were not reported yet; by `up_to`, only as far as the turn has told. An entry that a tool
+        appends in a thread may be told of after a later one."""
+        history = self.chat.history
+        if history.version == self.version or (up_to is not None and up_to <= self.version):
+            return
+        snapshot = history.snapshot()
+        self.places.update(snapshot)
+        for entry in snapshot.entries.since(self.version):
+            if up_to is not None and entry.sequence_number > up_to:
+                return
+            if isinstance(entry, ModelOutputEntry):
+                self._drawing.reset()
+            self.version = entry.sequence_number
+            self.events.add(EntryAppended(entry, self.places[entry.sequence_number], self._prices()))
 
     # Watchers.
 

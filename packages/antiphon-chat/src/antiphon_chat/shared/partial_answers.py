@@ -17,14 +17,7 @@ from typing import IO
 import msgspec
 from msgspec import Struct
 
-from antiphon.conversation.events import (
-    ApprovalNeeded,
-    LoopEvent,
-    LoopFinished,
-    RoundStarted,
-    TextDelta,
-    ToolCallStarted,
-)
+from antiphon.conversation.events import EntryAppended, LoopEvent, LoopFinished, RoundStarted, TextDelta
 from antiphon.conversation.turn import FAILED, Turn
 from antiphon.history import AgentHistory, ContextEntryRole, EntryMetadata, ModelOutputEntry, Origin
 from antiphon.history.location import ensure_private_folder
@@ -37,8 +30,6 @@ except ImportError:  # Windows: without locks nothing is written, because anothe
     flock = None  # type: ignore[assignment]
 
 INTERVAL = 1.0
-_ENDS = (RoundStarted, ToolCallStarted, ApprovalNeeded, LoopFinished)
-"""The events after which the log has the answer of the round."""
 _CUT = "the process ended while the answer was streaming"
 
 
@@ -113,7 +104,10 @@ class PartialAnswer:
                 self._next = now + INTERVAL
                 with suppress(OSError):
                     self._write(model)
-        elif isinstance(event, _ENDS):
+        elif isinstance(event, EntryAppended):
+            if isinstance(event.entry, ModelOutputEntry):  # the log has it
+                self.close()
+        elif isinstance(event, RoundStarted | LoopFinished):
             self.close()
 
     def close(self) -> None:
