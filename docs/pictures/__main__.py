@@ -116,7 +116,7 @@ def take(browser: str, address: str) -> None:
         page.get_by_text("Check what you learned").last.wait_for()
         at_rest(page)
         page.get_by_text("History", exact=True).first.click()
-        page.locator(".rendered").nth(4).wait_for()
+        page.locator(".rendered .turn-card").first.wait_for()
         shot(page, "history.png")
         take_servers(page, address)
         phone = chromium.new_page(

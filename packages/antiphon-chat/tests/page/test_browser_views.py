@@ -46,7 +46,7 @@ NAMES = set(
 READ = """() => {
   const words = [];
   const quoted = "pre, code, kbd, .json-name, .json-other, .json-text, .entry .excerpt, .rendered .turn-card, " +
-    ".rendered .mark, .server-tools small, script, style, noscript, option";
+    ".differences td:last-child, .server-tools small, script, style, noscript, option";
   const isSeen = (node) => node.checkVisibility({ checkVisibilityCSS: true, checkOpacity: false });
   const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
   for (let text = texts.nextNode(); text; text = texts.nextNode()) {
