@@ -62,14 +62,16 @@ def test_the_log_is_a_timeline_next_to_each_providers_request(chromium: Chromium
         new = columns.nth(1).locator(".turn-card.new")
         expect(new.first).to_contain_text("I look.")
         assert "Where is the heron?" not in new.all_inner_texts()
-        tops = {columns.nth(position).locator(".turn-card.new").first.bounding_box()["y"] for position in range(3)}
-        assert len(tops) == 1, "what is new stands in one row"
+        tops = columns.evaluate_all(
+            "all => all.map(one => one.querySelector('.turn-card.new').getBoundingClientRect().top)"
+        )
+        assert len(set(tops)) == 1, "what is new stands in one row"
         expect(columns.nth(1).locator(".mark.lost")).to_have_text("3 left out")
         differences = shown.page.locator(".differences")
         lost = differences.get_by_role("row", name=re.compile("^OpenAI Chat left out"))
         expect(lost.first).to_contain_text("signature")  # what only its origin understands is reported as a loss
-        repaired = differences.locator("tr.repaired")
-        expect(repaired.first).to_contain_text("synthesised")  # at this moment the call has no result yet
+        repaired = differences.get_by_role("row", name=re.compile("^OpenAI Chat repaired"))
+        expect(repaired).to_contain_text("synthesised")  # at this moment the call has no result yet
 
         shown.page.locator('input[type="range"]').fill("4")
         expect(shown.page.locator(".scrub output")).to_have_text("Moment 4 of 4")

@@ -141,7 +141,8 @@ export class Renderings {
           if (event.target.open) draw();
           if (event.target.open === this._isUnfolded) return;
           this._isUnfolded = event.target.open;
-          for (const one of this._columns.querySelectorAll("details.same")) one.open = this._isUnfolded;
+          for (const one of /** @type {NodeListOf<HTMLDetailsElement>} */ (this._columns.querySelectorAll(".same")))
+            one.open = this._isUnfolded;
         },
       },
       element(
