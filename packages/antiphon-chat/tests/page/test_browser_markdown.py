@@ -12,18 +12,30 @@ from playwright.sync_api import Browser as Chromium
 from playwright.sync_api import expect
 
 import antiphon as ap
+from antiphon.page.files import SANDBOX
 from antiphon.providers import ProviderCallOptions
-from page.rig import Browser, served
+from page.rig import Browser, served, until_finished
 from page.window import ON_PHONE, window
 
 GATE = threading.Event()
 START = "# Title\n\nA **bold** word and $x^2$.\n\n- one\n- two `co"
-REST = "de`\n\n```python\n" + "x = 1  # " + "long " * 60 + "\n```\n\n```mermaid\ngraph TD\n```\n"
+REST = "de`\n\n```python\n" + "x = 1  # " + "long " * 60 + "\n```\n"
+DIAGRAM = "graph TD\n  A[Moon pulls] --> B{Near side?}\n  B -->|yes| C[Bulge]\n"
+HOSTILE = """graph TD
+  A["<img src=x onerror=parent.hurt=1>"] --> B
+  click A href "javascript:parent.hurt=2"
+  click B call alert(1)
+"""
+PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 
 
 @pytest.fixture(scope="module")
 def chat(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     async def answer(context: Sequence[Any], options: ProviderCallOptions) -> AsyncIterator[str]:
+        words = context[-1].content[-1].text
+        if words.startswith("draw "):
+            yield f"Here:\n\n```mermaid\n{words[5:]}\n```\n\nDone."
+            return
         yield START
         while not GATE.is_set():
             await asyncio.sleep(0.01)
@@ -52,5 +64,58 @@ def test_blocks_are_drawn_while_an_answer_streams(chromium: Chromium, chat: Brow
         expect(code.locator(".copy")).to_have_text("Copy")
         assert code.locator("pre").evaluate("node => node.scrollWidth > node.clientWidth")
         assert code.locator("pre").evaluate("node => getComputedStyle(node).scrollbarWidth") == "thin"
-        expect(answer.locator(".code").last).to_contain_text("Mermaid viewer")
         assert shown.overflow <= 0
+
+
+def test_a_diagram_is_drawn_as_a_picture(chromium: Chromium, chat: Browser) -> None:
+    conversation = chat.create()
+    chat.ask(conversation, f"draw {DIAGRAM}")
+    with window(chromium, chat.port) as shown:
+        figure = shown.open(conversation).thread.locator(".code")
+        picture = figure.get_by_role("img", name="Diagram (graph)")
+        expect(picture).to_be_visible()
+        shown.page.wait_for_function("document.querySelector('img.diagram').naturalWidth > 100")
+        expect(figure.locator("pre")).to_be_hidden()
+        figure.get_by_role("button", name="Source").click()
+        expect(figure.locator("pre")).to_contain_text("Near side?")
+        expect(picture).to_be_hidden()
+        figure.get_by_role("button", name="Diagram").click()
+        before = picture.get_attribute("src")
+        shown.button("Light or dark").click()
+        expect(picture).not_to_have_attribute("src", str(before))
+
+
+@pytest.mark.parametrize("text", ["graph TD\n  A[never", HOSTILE], ids=["no diagram", "hostile"])
+def test_a_diagram_can_do_nothing(chromium: Chromium, chat: Browser, text: str) -> None:
+    conversation = chat.create()
+    chat.ask(conversation, f"draw {text}")
+    with window(chromium, chat.port) as shown:
+        shown.open(conversation)
+        drawn = shown.thread.locator("img.diagram")
+        refused = shown.thread.get_by_text("not drawn")
+        expect(drawn.or_(refused)).to_be_visible()
+        assert shown.page.evaluate("window.hurt") is None
+        frame = shown.page.locator("iframe")
+        assert frame.get_attribute("sandbox") == "allow-scripts"
+        assert frame.evaluate("node => node.contentDocument") is None, "it has an origin of its own"
+
+
+def test_the_frame_of_diagrams_may_load_nothing_but_mermaid(chat: Browser) -> None:
+    headers = chat.get("/chat/page/diagram/frame.html").headers
+    assert headers["content-security-policy"] == SANDBOX
+    assert headers["x-frame-options"] == "SAMEORIGIN"
+    assert chat.get("/chat/").headers["x-frame-options"] == "DENY"
+
+
+def test_a_picture_is_enlarged(chromium: Chromium, chat: Browser) -> None:
+    conversation = chat.create()
+    content = [{"type": "image", "media_type": "image/png", "data": PIXEL}, {"type": "text", "text": "draw x"}]
+    before = chat.show(conversation)["last_event"]
+    chat.api("POST", f"/conversations/{conversation}/turns", {"content": content}, status=202)
+    with chat.events(conversation, before) as seen:
+        until_finished(seen)
+    with window(chromium, chat.port) as shown:
+        shown.open(conversation).thread.get_by_title("See it large").click()
+        expect(shown.page.get_by_role("dialog").locator("img")).to_be_visible()
+        shown.page.keyboard.press("Escape")
+        expect(shown.page.get_by_role("dialog")).to_have_count(0)

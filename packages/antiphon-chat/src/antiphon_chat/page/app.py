@@ -116,7 +116,7 @@ class ChatApp(Application):
         self._token_limit = token_limit
         self._given_turns = turns
         self._asks_before_changes = asks_before_changes
-        self._page = page or PageFiles(ASSETS, STYLES)
+        self._page = page or PageFiles(ASSETS, STYLES, sandboxed="diagram")
         self._is_closing = False
         self._provider = ReloadableProvider(models)
         self.conversations = OpenConversations(

@@ -298,8 +298,8 @@ class LiveConversation:
         )
 
     def _report_entries(self, up_to: int | None = None) -> None:
-        """Report the entries that were not reported yet; by `up_to`, only as far as the turn has told. An entry that a tool
-        appends in a thread may be told of after a later one."""
+        """Report the entries that were not reported yet, up to `up_to`. An entry that a tool appends in a thread may be
+        announced after a later one."""
         history = self.chat.history
         if history.version == self.version or (up_to is not None and up_to <= self.version):
             return

@@ -15,4 +15,7 @@ export function switchAppearance() {
   const now = root.dataset.appearance ?? (systemIsDark.matches ? "dark" : "light");
   root.dataset.appearance = now === "dark" ? "light" : "dark";
   lasting.set(KEPT, root.dataset.appearance);
+  document.dispatchEvent(new Event("appearance"));
 }
+
+systemIsDark.addEventListener("change", () => document.dispatchEvent(new Event("appearance")));

@@ -31,6 +31,10 @@ POLICY = (
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 """Only our own files run or style a page, and no other page frames it."""
+SANDBOX = (
+    "sandbox allow-scripts; default-src 'none'; script-src 'self'; style-src 'unsafe-inline'; frame-ancestors 'self'"
+)
+"""For what draws untrusted text: a frame with an origin of its own, which reaches nothing. Its files are for another origin."""
 SCRIPT, STYLES = "page.js", "page.css"
 
 _TYPES = {
@@ -59,13 +63,15 @@ class PageFile(Struct, frozen=True):
 class PageFiles:
     """The files of the page in `folder`: `main.js` with what it imports, `styles` as one sheet, and every other file there.
 
-    They are read when they are first asked for; after a change of a source file, again.
+    They are read when they are first asked for; after a change of a source file, again. Files in the folder `sandboxed` are those
+    of a frame that the page has (`SANDBOX`).
     """
 
-    def __init__(self, folder: Path, styles: Sequence[str], *, policy: str = POLICY) -> None:
+    def __init__(self, folder: Path, styles: Sequence[str], *, policy: str = POLICY, sandboxed: str = "") -> None:
         self._folder = folder
         self._styles = styles
-        self._policy = policy
+        self._policy = f"{policy}; frame-src 'self'" if sandboxed else policy
+        self._sandboxed = sandboxed
         self._sent: dict[str, tuple[tuple[int, ...], PageFile]] = {}
 
     def answer(self, request: ClientRequest, name: str) -> Response | None:
@@ -75,8 +81,11 @@ class PageFiles:
             return None
         headers = {**SECURITY_HEADERS, "content-type": file.kind, "etag": f'"{file.tag}"', "vary": "Accept-Encoding"}
         headers["cache-control"] = _FOREVER if request.query.get("v") == file.tag else "no-cache"
+        is_sandboxed = bool(self._sandboxed) and name.startswith(f"{self._sandboxed}/")
+        if is_sandboxed:
+            headers |= {"x-frame-options": "SAMEORIGIN", "cross-origin-resource-policy": "cross-origin"}
         if file.kind.startswith("text/html"):
-            headers["content-security-policy"] = self._policy
+            headers["content-security-policy"] = SANDBOX if is_sandboxed else self._policy
         known = [
             one.strip().removeprefix("W/").strip('"') for one in request.headers.get("if-none-match", "").split(",")
         ]

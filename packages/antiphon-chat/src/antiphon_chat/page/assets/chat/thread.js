@@ -100,6 +100,8 @@ export class Thread {
     this._failure = null;
     this._latest.addEventListener("click", () => this._scrollToEnd(true));
     this._listenForScrolling();
+    // What grows by itself (a diagram, a picture) must not push the end out of view.
+    new ResizeObserver(() => this._scrollToEnd(false)).observe(node);
     this.clear();
   }
 

@@ -5,6 +5,7 @@
  * `StreamedText` shows an answer that is being made: finished blocks are added once and stay, the open ones are replaced. */
 
 import { button, element, fill, outwardLink } from "antiphon/dom.js";
+import { showDiagram } from "./diagram.js";
 import { highlighted } from "./highlight.js";
 import { say } from "antiphon/texts.js";
 import { copyText } from "../ui/notifications.js";
@@ -47,17 +48,31 @@ function draw(block) {
 
 function codeBlock(text, language) {
   const label = language || say("text");
-  return element(
-    "figure",
-    { class: "code" },
-    element(
-      "figcaption",
-      {},
-      element("span", {}, language === "mermaid" ? `${label}: ${say("mermaidHint")}` : label),
-      button(say("copy"), () => copyText(text), { class: "copy" }),
-    ),
-    element("pre", { tabindex: "0", "aria-label": label, role: "group" }, element("code", {}, highlighted(text, language))),
-  );
+  const kind = element("span", {}, label);
+  const copy = button(say("copy"), () => copyText(text), { class: "copy" });
+  const code = element("pre", { tabindex: "0", "aria-label": label, role: "group" }, element("code", {}, highlighted(text, language)));
+  const caption = element("figcaption", {}, kind, copy);
+  const figure = element("figure", { class: "code" }, caption, code);
+  if (language === "mermaid") withDiagram(text, { kind, copy, code });
+  return figure;
+}
+
+/** Draw the diagram of a block of code in it; a button turns to its source and back. */
+function withDiagram(text, { kind, copy, code }) {
+  const place = element("div", { class: "drawing" });
+  const turn = button(say("diagramSource"), () => show(code.hidden), { class: "copy", hidden: true });
+  const show = (/** @type {boolean} */ isSource) => {
+    code.hidden = !isSource;
+    place.hidden = isSource;
+    fill(turn, say(isSource ? "diagram" : "diagramSource"));
+  };
+  copy.before(turn);
+  code.before(place);
+  showDiagram(place, text, (isDrawn) => {
+    if (!isDrawn) return fill(kind, `mermaid · ${say("noDiagram")}`);
+    turn.hidden = false;
+    return show(false);
+  });
 }
 
 function table(children) {
