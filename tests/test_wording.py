@@ -66,7 +66,9 @@ def ours() -> dict[Path, str]:
     """Our files and their texts."""
     listed = subprocess.run(["git", "ls-files", *FOLDERS], cwd=ROOT, capture_output=True, text=True, check=False)
     names = listed.stdout.split() or [str(path.relative_to(ROOT)) for path in (ROOT / "packages").rglob("*.py")]
-    kept = [ROOT / name for name in names if name.endswith((".py", ".md", ".js", ".mjs", ".html"))]
+    kept = [
+        ROOT / name for name in names if name.endswith((".py", ".md", ".js", ".mjs", ".html")) and ".min." not in name
+    ]
     return {path: path.read_text(encoding="utf-8") for path in kept if path.exists() and path != Path(__file__)}
 
 

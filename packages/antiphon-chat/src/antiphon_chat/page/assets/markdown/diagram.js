@@ -3,7 +3,7 @@
  *
  * Mermaid is large and makes markup out of what a model wrote. It is loaded when the first diagram comes into view, in a frame
  * without our origin, and what it makes is shown as an image, in which nothing runs. The source stays one button away, and is
- * what is seen until the diagram is drawn, or if it is none. */
+ * what is seen until the diagram is drawn, or if it cannot be. */
 
 import { element } from "antiphon/dom.js";
 import { say } from "antiphon/texts.js";
@@ -22,7 +22,7 @@ const asked = new Map();
 const drawings = new Map();
 let count = 0;
 
-/** Show the diagram of `text` in `place` when it comes near; `shown(isDrawn)` is told how it went. */
+/** Show the diagram of `text` in `place` when it comes near; `shown(isDrawn)` is called when that is known. */
 export function showDiagram(place, text, shown) {
   if (text.length > LONGEST) return;
   const draw = async () => {
