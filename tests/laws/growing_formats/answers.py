@@ -10,6 +10,7 @@ import msgspec
 
 from antiphon.parts import Image, NativeExtras, OutputPart, Refusal, Text, Thinking, TokenUsage, ToolCallRequest
 from antiphon.wire import FORMATS, Assembler, ModelOutput, ModelOutputDelta, ModelRequest, ToolDefinition, formats
+from antiphon.wire.call_restorer import CallRestorer
 from antiphon.wire.clients import client_formats
 from antiphon.wire.delta import (
     Finished,
@@ -20,7 +21,6 @@ from antiphon.wire.delta import (
     Started,
     UsageReported,
 )
-from antiphon.wire.tool_calls import CallRestorer
 from laws.growing_formats.requests import FOREIGN, REASONING, Shape, Work, call
 
 READABLE = (*FORMATS, "openai-completions")

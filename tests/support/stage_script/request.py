@@ -15,7 +15,9 @@ from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
 from antiphon.wire.loss import Losses
 from antiphon.wire.native_as_text import readable_parts
 from antiphon.wire.request import Message, ModelRequest, ToolDefinition
-from antiphon.wire.tool_calls import CallIdTracker, raw_json_object, tool_names
+from antiphon.wire.tools.call_arguments import raw_json_object
+from antiphon.wire.tools.call_ids import CallIdTracker
+from antiphon.wire.tools.names import tool_names
 from support.stage_script import FORMAT
 
 VOICES = {"stage": "system", "person": "user", "bot": "assistant"}

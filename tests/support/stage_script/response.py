@@ -8,7 +8,7 @@ from antiphon.errors import WireError
 from antiphon.parts import TokenUsage, ToolCallRequest
 from antiphon.wire.loss import Losses
 from antiphon.wire.output import ModelOutput
-from antiphon.wire.tool_calls import CallIdTracker
+from antiphon.wire.tools.call_ids import CallIdTracker
 from support.stage_script import FORMAT
 from support.stage_script.request import read_line, write_line
 

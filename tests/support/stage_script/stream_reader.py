@@ -16,7 +16,7 @@ from antiphon.wire.delta import (
     UsageReported,
 )
 from antiphon.wire.output import STREAM_CUT, ProviderError
-from antiphon.wire.tool_calls import CallIdTracker
+from antiphon.wire.tools.call_ids import CallIdTracker
 from support.stage_script import FORMAT
 from support.stage_script.request import read_line
 

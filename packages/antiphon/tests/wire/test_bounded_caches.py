@@ -9,7 +9,8 @@ import pytest
 
 from antiphon.wire import FORMATS, formats
 from antiphon.wire.capabilities import CapabilityOverride, CapabilityTable, capabilities_for, find_family
-from antiphon.wire.tool_calls import IdMapper, NameMapper, safe_name
+from antiphon.wire.tools.call_ids import IdMapper
+from antiphon.wire.tools.names import NameMapper, safe_name
 
 SIZE, COUNT = 200_000, 60
 TABLE = CapabilityTable([CapabilityOverride(model="mine-*", like="gpt-5")])

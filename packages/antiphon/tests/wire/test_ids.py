@@ -7,7 +7,8 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.wire.tool_calls import IdMapper, NameMapper, safe_name
+from antiphon.wire.tools.call_ids import IdMapper
+from antiphon.wire.tools.names import NameMapper, safe_name
 
 RULE = IdMapper(r"[a-zA-Z0-9_-]{1,40}")
 NAMES = NameMapper(r"[a-zA-Z0-9_-]{1,64}")

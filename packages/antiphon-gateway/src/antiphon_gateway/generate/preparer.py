@@ -32,6 +32,7 @@ from antiphon.repair import add_system_message, declare_called_tools, repair
 from antiphon.repair.action import Action
 from antiphon.repair.sequence import is_legal
 from antiphon.wire import Format, formats
+from antiphon.wire.call_restorer import must_restore_calls
 from antiphon.wire.capabilities import CapabilityOverride, CapabilityTable
 from antiphon.wire.capabilities.refusals import facts_in_refusal
 from antiphon.wire.clients import COMPLETIONS, client_formats
@@ -40,7 +41,6 @@ from antiphon.wire.loss import Loss
 from antiphon.wire.openai_chat.dialects import UNKNOWN_HOST
 from antiphon.wire.output import ModelOutput, ProviderError
 from antiphon.wire.request import Message, ModelRequest, PromptCaching, ToolDefinition, server_state
-from antiphon.wire.tool_calls import must_restore_calls
 from antiphon_gateway.generate.body_fields import (
     INCLUDE_USAGE,
     as_options,

@@ -14,10 +14,10 @@ from antiphon.providers.engine.continuation import Continuation
 from antiphon.providers.engine.reply import StreamReply
 from antiphon.providers.engine.response_reader import ResponseReader, deltas_from_output
 from antiphon.wire import FORMATS, formats
+from antiphon.wire.call_restorer import CallRestorer
 from antiphon.wire.delta import Assembler, Failed, Finished, ModelOutputDelta, UsageReported
 from antiphon.wire.output import ModelOutput, ProviderError
 from antiphon.wire.request import ModelRequest
-from antiphon.wire.tool_calls import CallRestorer
 from antiphon_gateway.generate.channels import Channel, Same, StreamFailed, Translate
 from antiphon_gateway.generate.frame import StreamFrame
 from antiphon_gateway.observe.record import Record

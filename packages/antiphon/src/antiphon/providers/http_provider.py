@@ -34,10 +34,10 @@ from antiphon.providers.presets import Preset, first_set_variable, get_preset, n
 from antiphon.providers.rendering import render_call
 from antiphon.providers.retry import RetryPolicy
 from antiphon.providers.routes import Target
+from antiphon.wire.call_restorer import CallRestorer
 from antiphon.wire.capabilities import CapabilityTable, look_up
 from antiphon.wire.delta import ModelOutputDelta
 from antiphon.wire.request import ModelRequest
-from antiphon.wire.tool_calls import CallRestorer
 
 Keys = KeyRing | Iterable[str | Credential]
 

@@ -22,10 +22,10 @@ from msgspec import structs
 from antiphon.parts import Native, Part, Text, ToolCallRequest, ToolCallResult, ToolExecutionStatus
 from antiphon.repair.action import Action
 from antiphon.repair.foreign_blocks import is_foreign_block
+from antiphon.wire.call_restorer import LEGACY_FUNCTION_EXTRAS, is_legacy_function
 from antiphon.wire.request import Message
 from antiphon.wire.rules.sequence import SequenceJudge
 from antiphon.wire.spec import SequenceRule
-from antiphon.wire.tool_calls import LEGACY_FUNCTION_EXTRAS, is_legacy_function
 
 _ID_PREFIXES = ("call_", "fc_")
 INTERRUPTED = "Error: this call was interrupted before it returned a result; it may or may not have run."

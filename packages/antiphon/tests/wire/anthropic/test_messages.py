@@ -18,7 +18,7 @@ from antiphon.wire import (
     ToolChoice,
     ToolDefinition,
 )
-from antiphon.wire.tool_calls import safe_name
+from antiphon.wire.tools.names import safe_name
 from support.wire_formats import ANTHROPIC
 from wire.anthropic.sample_requests import (
     ANSWER,

@@ -22,7 +22,7 @@ from antiphon.parts import (
 )
 from antiphon.wire.format import WriteOptions
 from antiphon.wire.request import Message, ModelRequest, OutputFormat, Reasoning, ToolChoice, ToolDefinition
-from antiphon.wire.tool_calls import GENERATED_ID_PREFIX
+from antiphon.wire.tools.call_ids import GENERATED_ID_PREFIX
 from support.wire_formats import GEMINI
 from wire.gemini.sample_requests import write
 

@@ -14,7 +14,7 @@ from antiphon.parts import Native, Refusal, Text, Thinking, TokenUsage, ToolCall
 from antiphon.wire.loss import Loss
 from antiphon.wire.output import ErrorKind, ModelOutput, ProviderError, StopReason
 from antiphon.wire.request import ToolDefinition
-from antiphon.wire.tool_calls import GENERATED_ID_PREFIX
+from antiphon.wire.tools.call_ids import GENERATED_ID_PREFIX
 from support.wire_formats import GEMINI
 from wire.gemini.bodies import answers, decoded, normalised_response, refusals, response_bodies, values
 from wire.gemini.official_sdk import Server

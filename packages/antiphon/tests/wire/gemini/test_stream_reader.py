@@ -22,7 +22,7 @@ from antiphon.wire.delta import (
     UsageReported,
 )
 from antiphon.wire.gemini.partial_call import PartialCall
-from antiphon.wire.tool_calls import GENERATED_ID_PREFIX
+from antiphon.wire.tools.call_ids import GENERATED_ID_PREFIX
 from support.corpus import in_collection
 from support.wire_formats import GEMINI
 from wire.gemini.bodies import as_array, as_events, camel, streams, values

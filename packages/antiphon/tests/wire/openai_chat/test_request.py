@@ -25,7 +25,7 @@ from antiphon.parts import (
 from antiphon.wire import formats
 from antiphon.wire.openai_chat.rules import judge_order
 from antiphon.wire.request import Message, ModelRequest, OutputFormat, Reasoning, ToolChoice, ToolDefinition
-from antiphon.wire.tool_calls import safe_name
+from antiphon.wire.tools.names import safe_name
 from support.corpus import in_collection
 from support.wire_formats import CHAT
 from wire.openai_chat.bodies import FORMAT, OPENAI_HOSTS, normalised, request_bodies

@@ -27,7 +27,7 @@ from antiphon.wire.openai_chat.layouts import write_messages
 from antiphon.wire.openai_chat.rules import judge_order
 from antiphon.wire.request import Layout, Message, ModelRequest
 from antiphon.wire.rules import name_set
-from antiphon.wire.tool_calls import safe_name
+from antiphon.wire.tools.names import safe_name
 from antiphon.wire.vendors import openai
 from support.wire_formats import CHAT
 from wire.openai_chat.bodies import encoded, histories, normalised, requests

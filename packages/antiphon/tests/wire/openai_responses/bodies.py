@@ -18,7 +18,7 @@ from antiphon.wire.loss import Loss
 from antiphon.wire.openai_responses.limits import ITEM_TYPES
 from antiphon.wire.openai_responses.messages import CALL_IDS
 from antiphon.wire.request import ModelRequest
-from antiphon.wire.tool_calls import safe_name
+from antiphon.wire.tools.names import safe_name
 from support.corpus import CORPUS, accepted_requests, client_requests, recorded
 from support.wire_formats import RESPONSES
 

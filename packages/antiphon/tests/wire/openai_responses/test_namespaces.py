@@ -10,9 +10,9 @@ import pytest
 from antiphon.parts import ToolCallRequest
 from antiphon.repair import repair
 from antiphon.wire import Assembler, ModelOutput, ModelOutputDelta, ModelRequest, formats
+from antiphon.wire.call_restorer import CallRestorer
 from antiphon.wire.codec.incremental import IncrementalRequestWriter
 from antiphon.wire.delta import Finished, PartDelta, PartEnded, PartStarted, Started
-from antiphon.wire.tool_calls import CallRestorer
 from support.corpus import client_requests
 
 OTHERS = ("openai-chat", "anthropic", "gemini")

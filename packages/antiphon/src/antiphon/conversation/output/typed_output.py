@@ -27,8 +27,8 @@ from antiphon.providers.client import ProviderClient
 from antiphon.tools.executor import ToolExecutor
 from antiphon.tools.registry import ToolRegistry
 from antiphon.tools.tool import Tool, tool
-from antiphon.wire.json_schema import first_strict_problem, walk
 from antiphon.wire.request import ModelRequest, OutputFormat, ToolChoice, ToolDefinition
+from antiphon.wire.schema import first_strict_problem, walk
 
 T = TypeVar("T")
 

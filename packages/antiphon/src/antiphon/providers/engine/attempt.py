@@ -31,9 +31,9 @@ from antiphon.providers.engine.retry_after import retry_after
 from antiphon.providers.keys.ring import KeyLease
 from antiphon.providers.retry import RetryPolicy, RetrySettings
 from antiphon.wire import Format
+from antiphon.wire.call_restorer import CallRestorer
 from antiphon.wire.delta import Assembler, Failed, ModelOutputDelta, is_visible
 from antiphon.wire.output import NOT_AN_ANSWER, ProviderError
-from antiphon.wire.tool_calls import CallRestorer
 
 _MAX_ERROR_BYTES = 1024 * 1024
 _MAX_RESPONSE_BYTES = 256 * 1024 * 1024

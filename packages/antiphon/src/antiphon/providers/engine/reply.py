@@ -16,9 +16,9 @@ from antiphon.errors import TransportError
 from antiphon.http.body import PushedBody, pushed
 from antiphon.http.client.request import HttpResponse
 from antiphon.providers.engine.response_reader import ResponseReader
+from antiphon.wire.call_restorer import CallRestorer
 from antiphon.wire.delta import Failed, ModelOutputDelta, is_visible
 from antiphon.wire.output import ProviderError
-from antiphon.wire.tool_calls import CallRestorer
 
 EMPTY_RESPONSE = ProviderError("provider returned an empty response", "stream_cut")
 CUT_STREAM = ProviderError("the stream ended without a terminal event", "stream_cut")

@@ -55,7 +55,7 @@ from antiphon.tools.mcp.content import (
     to_result,
 )
 from antiphon.tools.tool import Effect, Tool, ToolSettings
-from antiphon.wire.tool_calls import safe_name
+from antiphon.wire.tools.names import safe_name
 
 if TYPE_CHECKING:
     from httpx2 import Auth

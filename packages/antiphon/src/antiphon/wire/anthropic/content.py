@@ -55,7 +55,8 @@ from antiphon.wire.capabilities.accepted_media import ALL_KINDS, fit_medium
 from antiphon.wire.loss import Losses, foreign_block
 from antiphon.wire.native_as_text import readable_parts, transcribe
 from antiphon.wire.shapes import Loose, as_dict, extend
-from antiphon.wire.tool_calls import EMPTY_ARGUMENTS, IdMapper, raw_json_object, report_raw_arguments
+from antiphon.wire.tools.call_arguments import EMPTY_ARGUMENTS, raw_json_object, report_raw_arguments
+from antiphon.wire.tools.call_ids import IdMapper
 
 CALL_IDS = IdMapper(lambda: rf"(?=.{{1,64}}\Z){format_capabilities(FORMAT).tool_id_pattern}", prefix="toolu_")
 """Ids of the format's pattern (AN-11), of at most 64 characters, which every host accepts."""

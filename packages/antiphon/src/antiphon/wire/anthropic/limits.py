@@ -6,8 +6,6 @@ Ranges of numbers are in the table of `parameters`; names and ids of tools, imag
 
 from __future__ import annotations
 
-import re
-
 from antiphon.wire.rules import name_set
 
 PARAMETERS = name_set(
@@ -30,10 +28,6 @@ MAX_STRICT_TOOLS, MAX_OPTIONAL_PARAMETERS, MAX_UNION_PARAMETERS = 20, 24, 16
 """Of all strict tools together (AN-16)."""
 FORCED_CHOICES = ("any", "tool")
 """The types of `tool_choice` that force a call, which not every model accepts (AN-17), nor thinking (AN-19)."""
-PROPERTY_KEY = "[a-zA-Z0-9_.-]{1,64}"
-"""The properties of a tool's input (AN-16)."""
-is_property_key = re.compile(PROPERTY_KEY).fullmatch
-
 THINKING_BLOCKS = ("thinking", "redacted_thinking")
 UNMARKED_BLOCKS = frozenset({*THINKING_BLOCKS, "fallback"})
 """The blocks that cannot have a cache breakpoint (AN-18)."""

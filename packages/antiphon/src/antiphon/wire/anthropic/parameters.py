@@ -25,7 +25,6 @@ from antiphon.wire.anthropic.limits import (
     THINKING_BLOCKS,
     is_blank,
 )
-from antiphon.wire.anthropic.schema import as_output_schema
 from antiphon.wire.anthropic.shapes import block_type, is_same_format, origin_marker
 from antiphon.wire.capabilities import EFFORT_BUDGETS, Capabilities, CapabilityTable, effort_for_budget, look_up
 from antiphon.wire.loss import Loss, lose_native
@@ -33,6 +32,7 @@ from antiphon.wire.parameters import NUMBER, Parameter, ParameterTable, Refusal,
 from antiphon.wire.request import ModelRequest, OutputFormat, Reasoning
 from antiphon.wire.rules import Checked, Object, Path
 from antiphon.wire.rules.limits import Choice, Length, Limit, Range, Texts
+from antiphon.wire.schema import grammar_policy, rewrite
 
 VERSION = "2023-06-01"
 VERSION_2026_10 = "2026-10-21"
@@ -425,7 +425,8 @@ def _write_output_format(
     elif citations_enabled:
         losses.append(Loss("output_format", output_format.kind, "cannot be combined with citations; dropped (AN-32)"))
     else:
-        schema = as_output_schema(output_format.schema, "output_format.schema", model, losses)
+        policy = grammar_policy(model, "AN-32", "an output format")
+        schema = rewrite(output_format.schema, policy, losses, "output_format.schema")
         return {"type": "json_schema", "schema": schema}
     return None
 

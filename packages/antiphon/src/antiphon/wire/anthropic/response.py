@@ -25,7 +25,7 @@ from antiphon.wire.native_as_text import transcribe
 from antiphon.wire.output import ModelOutput, StopReason, token_count
 from antiphon.wire.rules import json_type_name
 from antiphon.wire.shapes import UsageScanner
-from antiphon.wire.tool_calls import IdMapper
+from antiphon.wire.tools.call_ids import IdMapper
 
 
 def read_usage(raw: Any) -> TokenUsage | None:

@@ -38,7 +38,7 @@ from antiphon.wire.delta import (
 from antiphon.wire.loss import Loss, own_extras
 from antiphon.wire.native_as_text import transcribe
 from antiphon.wire.streams.writer import DeltaWriter, encode_line
-from antiphon.wire.tool_calls import EMPTY_ARGUMENTS, report_raw_arguments
+from antiphon.wire.tools.call_arguments import EMPTY_ARGUMENTS, report_raw_arguments
 
 _END = b"}}\n\n"
 # Extras that belong inside the delta of `message_delta`; the others go beside it.

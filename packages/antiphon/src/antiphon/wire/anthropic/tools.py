@@ -21,15 +21,17 @@ from antiphon.wire.anthropic.limits import (
     MAX_STRICT_TOOLS,
     MAX_UNION_PARAMETERS,
 )
-from antiphon.wire.anthropic.schema import as_object_schema, as_strict_schema
 from antiphon.wire.anthropic.shapes import unread_fields, with_cache_control
 from antiphon.wire.capabilities import Capabilities
-from antiphon.wire.json_schema import SchemaCache, count_optional_and_unions, find_reference_cycle
 from antiphon.wire.loss import Loss, own_extras
 from antiphon.wire.request import ModelRequest, ToolChoice, ToolDefinition
-from antiphon.wire.tool_calls import FREEFORM_SCHEMA, argument_writer, tool_names
+from antiphon.wire.schema import SchemaCache, count_optional_and_unions, find_reference_cycle, grammar_policy, rewrite
+from antiphon.wire.tools.call_arguments import FREEFORM_SCHEMA, argument_writer
+from antiphon.wire.tools.names import tool_names
+from antiphon.wire.tools.schemas import ToolSchemas
 
 NAMES = tool_names(FORMAT, are_portable=False)
+SCHEMAS = ToolSchemas(FORMAT, "AN-16")
 
 _TOOL_FIELDS = frozenset({"type", "name", "description", "input_schema", "strict"})
 _CHOICE_FIELDS = frozenset({"type", "name", "disable_parallel_tool_use"})
@@ -116,9 +118,12 @@ def _write_tool(tool: ToolDefinition, path: str, losses: list[Loss]) -> dict[str
     block: dict[str, Any] = {"name": NAMES.declare(tool.name, path, losses)}
     if tool.description is not None:
         block["description"] = tool.description
-    block["input_schema"] = (
-        FREEFORM_SCHEMA if tool.freeform else as_object_schema(tool.parameters, f"{path}.parameters", losses)
-    )
+    if tool.freeform:
+        block["input_schema"] = FREEFORM_SCHEMA
+    elif tool.parameters is None:
+        block["input_schema"] = {"type": "object", "properties": {}}
+    else:
+        block["input_schema"] = SCHEMAS.rewrite(tool.parameters, losses, f"{path}.parameters")
     if tool.strict is not None:
         block["strict"] = tool.strict
     block.update(own_extras(with_cache_control(tool.native or {}), losses, path, FORMAT))
@@ -180,7 +185,8 @@ class _StrictToolLimits:
                 Loss(f"{path}.strict", "strict", "exceeds the limits on strict tools; sent without strict (AN-16)")
             )
             return
-        block["input_schema"] = as_strict_schema(block["input_schema"], f"{path}.parameters", self._model, self._losses)
+        policy = grammar_policy(self._model, "AN-16", "a strict tool")
+        block["input_schema"] = rewrite(block["input_schema"], policy, self._losses, f"{path}.parameters")
         self._tools += 1
         self._optional += optional
         self._unions += unions

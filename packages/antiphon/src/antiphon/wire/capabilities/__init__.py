@@ -10,14 +10,14 @@ the formats of its own vendor; other hosts translate those, so there only its sa
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from fnmatch import fnmatchcase
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, get_args, get_origin, get_type_hints
 
 import msgspec
-from msgspec import Meta, Struct, structs
+from msgspec import NODEFAULT, Meta, Struct, defstruct, structs
 
 Effort: TypeAlias = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 ThinkingMode: TypeAlias = Literal["off", "effort", "budget", "adaptive", "level"]
@@ -56,64 +56,79 @@ _EVERYWHERE = (
 
 
 class Capabilities(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """What one model accepts in one format. None means unknown: nothing is assumed against the model."""
+    """What one model accepts in one format. None means unknown: nothing is assumed against the model.
+
+    A fact with a description may be stated in antiphon.toml (`CapabilityOverride`).
+    """
 
     family: str = ""
     """The family the facts come from; empty for an unknown model."""
-    sampling: tuple[Sampling, ...] | None = None
-    """The sampling parameters that it accepts; None: all."""
-    reasoning_excludes_sampling: bool = False
-    """Whether sampling parameters are refused unless reasoning is off."""
-    temperature_with_top_p: bool = True
-    stop: bool = True
-    max_tokens: bool = True
-    """Whether Chat Completions accepts `max_tokens`, not only `max_completion_tokens`."""
-    efforts: tuple[Effort, ...] | None = None
-    """The efforts (Gemini: thinking levels) that it accepts; empty: the parameter is refused."""
-    default_effort: str = ""
+    sampling: Annotated[tuple[Sampling, ...] | None, Meta(description="Sampling parameters it accepts.")] = None
+    reasoning_excludes_sampling: Annotated[
+        bool, Meta(description="Whether sampling parameters are refused unless reasoning is off.")
+    ] = False
+    temperature_with_top_p: Annotated[
+        bool, Meta(description="Whether `temperature` and `top_p` are accepted together.")
+    ] = True
+    stop: Annotated[bool, Meta(description="Whether stop sequences are accepted.")] = True
+    max_tokens: Annotated[
+        bool, Meta(description="Whether `max_tokens` is accepted beside `max_completion_tokens`.")
+    ] = True
+    efforts: Annotated[tuple[Effort, ...] | None, Meta(description="Efforts or thinking levels it accepts.")] = None
+    """Of Gemini: thinking levels. Empty: the parameter is refused."""
+    default_effort: Annotated[Effort | None, Meta(description="Effort when none is given.")] = None
     efforts_without_thinking: tuple[Effort, ...] | None = None
     """The efforts that it accepts while thinking is off; None: the same."""
-    thinking: tuple[ThinkingMode, ...] | None = None
-    """How thinking can be set; empty: the model does not think, and refuses every setting."""
-    min_budget: int | None = None
-    max_budget: int | None = None
-    thinking_with_forced_tool: bool = True
-    forced_tool_choice: bool = True
-    prefill: bool = True
-    """Whether the conversation may end with a message of the model."""
+    thinking: Annotated[
+        tuple[ThinkingMode, ...] | None, Meta(description="How thinking can be set. Empty: not at all.")
+    ] = None
+    min_budget: Annotated[int | None, Meta(description="Smallest thinking budget.")] = None
+    max_budget: Annotated[int | None, Meta(description="Largest thinking budget.")] = None
+    thinking_with_forced_tool: Annotated[
+        bool, Meta(description="Whether thinking is accepted with a forced tool call.")
+    ] = True
+    forced_tool_choice: Annotated[bool, Meta(description="Whether a tool call can be forced.")] = True
+    prefill: Annotated[bool, Meta(description="Whether the last message may be the model's.")] = True
     prefill_with_thinking: bool = True
-    parallel_tool_switch: bool = True
-    strict_tools: bool | None = None
-    structured_output: bool | None = None
+    parallel_tool_switch: Annotated[bool, Meta(description="Whether `parallel_tool_calls` is accepted.")] = True
+    strict_tools: Annotated[bool | None, Meta(description="Whether tools may be strict.")] = None
+    structured_output: Annotated[bool | None, Meta(description="Whether an output schema is accepted.")] = None
     unsupported_schema_keywords: tuple[str, ...] = ()
     """Keywords refused in strict tools and output formats."""
     max_min_items: int | None = None
     """The largest `minItems` accepted there."""
     closed_schemas: bool = False
     """Whether every object there must have `additionalProperties: false`."""
-    system_messages: SystemMessages | None = None
-    web_search: bool = True
-    """Whether Chat Completions accepts `web_search_options`."""
-    media: tuple[MediaKind, ...] | None = None
-    """The kinds of media that it accepts; empty: it takes text only."""
-    image_types: tuple[str, ...] | None = None
-    """The types of inline images that it accepts; `text/*` means every type that begins like this. So for the others."""
-    document_types: tuple[str, ...] | None = None
-    audio_types: tuple[str, ...] | None = None
-    video_types: tuple[str, ...] | None = None
-    media_in_results: bool = True
-    call_signatures: bool = False
-    """Whether calls in the history need a thought signature."""
-    encrypted_reasoning: bool = False
-    """Whether the Responses API returns encrypted reasoning on request; other models refuse the request."""
+    root_combinators: bool = True
+    """Whether the schema of a tool may have oneOf, anyOf or allOf at its root."""
+    property_key_pattern: str = ""
+    """The property names that the schema of a tool may have there; empty: all."""
+    system_messages: Annotated[SystemMessages | None, Meta(description="Where system messages are accepted.")] = None
+    web_search: Annotated[bool, Meta(description="Whether `web_search_options` is accepted.")] = True
+    media: Annotated[tuple[MediaKind, ...] | None, Meta(description="Kinds of media it accepts. Empty: text only.")] = (
+        None
+    )
+    image_types: Annotated[
+        tuple[str, ...] | None, Meta(description="Types of inline images (formats `anthropic` and `gemini`).")
+    ] = None
+    document_types: Annotated[
+        tuple[str, ...] | None, Meta(description="Types of documents; `text/*` means every type that begins like this.")
+    ] = None
+    audio_types: Annotated[tuple[str, ...] | None, Meta(description="Types of audio.")] = None
+    video_types: Annotated[tuple[str, ...] | None, Meta(description="Types of video.")] = None
+    media_in_results: Annotated[bool, Meta(description="Whether tool results may hold media.")] = True
+    call_signatures: Annotated[bool, Meta(description="Whether calls need a thought signature.")] = False
+    encrypted_reasoning: Annotated[
+        bool, Meta(description="Whether `reasoning.encrypted_content` may be included (format `openai-responses`).")
+    ] = False
     tool_name_pattern: str = ""
     tool_name_length: int | None = None
     tool_id_pattern: str = ""
     tool_id_length: int | None = None
-    cache_breakpoints: int | None = None
-    candidates: int | None = None
-    max_output_tokens: int | None = None
-    context_window: int | None = None
+    cache_breakpoints: Annotated[int | None, Meta(description="Largest number of `cache_control` marks.")] = None
+    candidates: Annotated[int | None, Meta(description="Largest number of candidates.")] = None
+    max_output_tokens: Annotated[int | None, Meta(description="Largest number of output tokens.")] = None
+    context_window: Annotated[int | None, Meta(description="Tokens of the context window.")] = None
 
     @property
     def is_known(self) -> bool:
@@ -129,11 +144,6 @@ class Capabilities(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid
     def accepts_thinking(self, mode: ThinkingMode) -> bool:
         """Whether thinking may be set in this way; unknown models accept all."""
         return self.thinking is None or mode in self.thinking
-
-    @property
-    def text_only(self) -> bool:
-        """Whether the model refuses every medium."""
-        return self.media == ()
 
     def accepts_image(self, media_type: str) -> bool:
         """Whether inline images of a type are accepted."""
@@ -256,6 +266,13 @@ def _name_lengths(format_names: tuple[str, ...]) -> tuple[int, ...]:
     return tuple(sorted(length for length in lengths if length is not None))
 
 
+@cache
+def property_key_patterns() -> tuple[str, ...]:
+    """The patterns of property names of all formats that have one."""
+    patterns = (format_capabilities(name).property_key_pattern for name in capability_data().formats)
+    return tuple(sorted({pattern for pattern in patterns if pattern}))
+
+
 @lru_cache(_CACHE_SIZE)
 def _look_up(model: str, format_name: str) -> Capabilities:
     facts = dict(_format_facts(format_name))
@@ -275,73 +292,56 @@ def capabilities_for(model: str, format_name: str) -> Capabilities:
     return _look_up(model[:_MAX_NAME_LENGTH], format_name)
 
 
-class CapabilityOverride(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Facts about models that the table does not know, or knows wrongly."""
+def _given_facts(self: Any) -> dict[str, Any]:
+    """The facts that an override states."""
+    given = structs.asdict(self)
+    text_only = given.pop("text_only")
+    facts = {name: value for name, value in given.items() if value is not None and name not in ("model", "like")}
+    if text_only is not None:
+        facts.setdefault("media", () if text_only else None)
+    return facts
 
-    model: Annotated[
-        str, Meta(min_length=1, description="Model name as the provider knows it; `*`, `?` and `[…]` match.")
-    ]
-    like: Annotated[str, Meta(description="A known model whose facts to start from. Default: the model's own.")] = ""
-    sampling: Annotated[tuple[Sampling, ...] | None, Meta(description="Sampling parameters it accepts.")] = None
-    reasoning_excludes_sampling: Annotated[
-        bool | None, Meta(description="Whether sampling parameters are refused unless reasoning is off.")
-    ] = None
-    temperature_with_top_p: Annotated[
-        bool | None, Meta(description="Whether `temperature` and `top_p` are accepted together.")
-    ] = None
-    stop: Annotated[bool | None, Meta(description="Whether stop sequences are accepted.")] = None
-    max_tokens: Annotated[
-        bool | None, Meta(description="Whether `max_tokens` is accepted beside `max_completion_tokens`.")
-    ] = None
-    efforts: Annotated[tuple[Effort, ...] | None, Meta(description="Efforts or thinking levels it accepts.")] = None
-    default_effort: Annotated[Effort | None, Meta(description="Effort when none is given.")] = None
-    thinking: Annotated[
-        tuple[ThinkingMode, ...] | None, Meta(description="How thinking can be set. Empty: not at all.")
-    ] = None
-    min_budget: Annotated[int | None, Meta(description="Smallest thinking budget.")] = None
-    max_budget: Annotated[int | None, Meta(description="Largest thinking budget.")] = None
-    thinking_with_forced_tool: Annotated[
-        bool | None, Meta(description="Whether thinking is accepted with a forced tool call.")
-    ] = None
-    forced_tool_choice: Annotated[bool | None, Meta(description="Whether a tool call can be forced.")] = None
-    prefill: Annotated[bool | None, Meta(description="Whether the last message may be the model's.")] = None
-    parallel_tool_switch: Annotated[bool | None, Meta(description="Whether `parallel_tool_calls` is accepted.")] = None
-    strict_tools: Annotated[bool | None, Meta(description="Whether tools may be strict.")] = None
-    structured_output: Annotated[bool | None, Meta(description="Whether an output schema is accepted.")] = None
-    system_messages: Annotated[SystemMessages | None, Meta(description="Where system messages are accepted.")] = None
-    web_search: Annotated[bool | None, Meta(description="Whether `web_search_options` is accepted.")] = None
-    media: Annotated[tuple[MediaKind, ...] | None, Meta(description="Kinds of media it accepts. Empty: text only.")] = (
-        None
+
+if TYPE_CHECKING:
+
+    class CapabilityOverride(Capabilities, frozen=True, kw_only=True):
+        """Facts about models that the table does not know, or knows wrongly."""
+
+        model: str
+        like: str = ""
+        text_only: bool | None = None
+
+        @property
+        def facts(self) -> dict[str, Any]: ...
+
+else:
+
+    def _override_fields() -> Iterator[tuple[str, Any, Any]]:
+        """`model`, `like`, and each fact that has a description, which is None if it is not given."""
+        model = "Model name as the provider knows it; `*`, `?` and `[…]` match."
+        yield "model", Annotated[str, Meta(min_length=1, description=model)], NODEFAULT
+        like = "A known model whose facts to start from. Default: the model's own."
+        yield "like", Annotated[str, Meta(description=like)], ""
+        for name, kind in get_type_hints(Capabilities, include_extras=True).items():
+            if get_origin(kind) is Annotated:
+                fact, meta = get_args(kind)
+                yield name, Annotated[fact | None, meta], None
+            if name == "media":
+                text_only = "Whether every medium is refused: `media = []`."
+                yield "text_only", Annotated[bool | None, Meta(description=text_only)], None
+
+    CapabilityOverride = defstruct(
+        "CapabilityOverride",
+        _override_fields(),
+        module=__name__,
+        namespace={
+            "__doc__": "Facts about models that the table does not know, or knows wrongly.",
+            "facts": property(_given_facts),
+        },
+        frozen=True,
+        kw_only=True,
+        forbid_unknown_fields=True,
     )
-    text_only: Annotated[bool | None, Meta(description="Whether every medium is refused: `media = []`.")] = None
-    media_in_results: Annotated[bool | None, Meta(description="Whether tool results may hold media.")] = None
-    call_signatures: Annotated[bool | None, Meta(description="Whether calls need a thought signature.")] = None
-    encrypted_reasoning: Annotated[
-        bool | None,
-        Meta(description="Whether `reasoning.encrypted_content` may be included (format `openai-responses`)."),
-    ] = None
-    image_types: Annotated[
-        tuple[str, ...] | None, Meta(description="Types of inline images (formats `anthropic` and `gemini`).")
-    ] = None
-    document_types: Annotated[
-        tuple[str, ...] | None, Meta(description="Types of documents; `text/*` means every type that begins like this.")
-    ] = None
-    audio_types: Annotated[tuple[str, ...] | None, Meta(description="Types of audio.")] = None
-    video_types: Annotated[tuple[str, ...] | None, Meta(description="Types of video.")] = None
-    cache_breakpoints: Annotated[int | None, Meta(description="Largest number of `cache_control` marks.")] = None
-    candidates: Annotated[int | None, Meta(description="Largest number of candidates.")] = None
-    max_output_tokens: Annotated[int | None, Meta(description="Largest number of output tokens.")] = None
-    context_window: Annotated[int | None, Meta(description="Tokens of the context window.")] = None
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        """The facts that are given."""
-        given = structs.asdict(self)
-        text_only = given.pop("text_only")
-        facts = {name: value for name, value in given.items() if value is not None and name not in ("model", "like")}
-        if text_only is not None:
-            facts.setdefault("media", () if text_only else None)
-        return facts
 
 
 class CapabilityTable:

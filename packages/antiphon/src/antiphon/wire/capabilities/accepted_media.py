@@ -70,7 +70,7 @@ def media_problems(
 
 def refusal(kind: MediaKind, media_type: str, model: Capabilities) -> str:
     """Why a model refuses a medium."""
-    if model.text_only:
+    if model.media == ():
         return "the model takes text only"
     if not model.accepts_media(kind):
         return f"the model does not accept {kind} input"

@@ -30,7 +30,6 @@ from antiphon.parts import (
     ToolCallRequest,
     ToolCallResult,
 )
-from antiphon.wire.codec.open_calls import OpenCalls
 from antiphon.wire.delta import (
     Failed,
     Finished,
@@ -51,7 +50,8 @@ from antiphon.wire.request import Message, ModelRequest, OutputFormat, Reasoning
 from antiphon.wire.rules import json_type_name
 from antiphon.wire.spec import FormatSpec, SequenceRule
 from antiphon.wire.streams.writer import DeltaWriter, encode_line
-from antiphon.wire.tool_calls import arguments_object
+from antiphon.wire.tools.call_arguments import arguments_object
+from antiphon.wire.tools.call_ids import OpenCalls
 
 __all__ = ["read_error"]
 

@@ -39,14 +39,9 @@ from antiphon.wire.gemini.shapes import CallShape, PartShape, ResultShape, fit_p
 from antiphon.wire.loss import Loss, foreign_block, lose_native, own_extras
 from antiphon.wire.native_as_text import readable_parts
 from antiphon.wire.shapes import Loose
-from antiphon.wire.tool_calls import (
-    GENERATED_ID_PREFIX,
-    OBJECT_START,
-    CallIdTracker,
-    arguments_object,
-    parse_json_object,
-    tool_names,
-)
+from antiphon.wire.tools.call_arguments import OBJECT_START, arguments_object, parse_json_object
+from antiphon.wire.tools.call_ids import GENERATED_ID_PREFIX, CallIdTracker
+from antiphon.wire.tools.names import tool_names
 from antiphon.wire.vendors.google import has_mark, list_marks, spelling_mark
 
 PLACEHOLDER_SIGNATURE = "skip_thought_signature_validator"

@@ -31,7 +31,7 @@ from antiphon.wire.gemini.native import field_spellings, gemini_extras, native_e
 from antiphon.wire.gemini.shapes import ContentShape, PartShape, fit_part
 from antiphon.wire.loss import Loss, lose_native
 from antiphon.wire.request import SYSTEM_NOTE_PREFIX, Message
-from antiphon.wire.tool_calls import GENERATED_ID_PREFIX, CallIdTracker
+from antiphon.wire.tools.call_ids import GENERATED_ID_PREFIX, CallIdTracker
 from antiphon.wire.vendors.google import add_required_turns, has_mark, spelling_mark
 
 FUNCTION_ROLE = "function"

@@ -38,7 +38,8 @@ from antiphon.wire.gemini.tools import read_tool_choice, read_tools, write_tool_
 from antiphon.wire.loss import Loss, lose_native
 from antiphon.wire.request import Message, ModelRequest, asks_for_json_object, count_leading_system
 from antiphon.wire.shapes import RequestReader
-from antiphon.wire.tool_calls import CallIdTracker, wrap_earlier_calls
+from antiphon.wire.tools.call_arguments import wrap_earlier_calls
+from antiphon.wire.tools.call_ids import CallIdTracker
 from antiphon.wire.vendors.google import list_marks, spelling_mark, with_prefix, without_prefix
 from antiphon.wire.vendors.google_parameters import service_tier
 

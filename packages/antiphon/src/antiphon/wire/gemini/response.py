@@ -24,7 +24,7 @@ from antiphon.wire.gemini.native import field_spellings, get_field, require_list
 from antiphon.wire.loss import Loss, lose_native
 from antiphon.wire.output import ModelOutput, StopReason, as_count
 from antiphon.wire.rules import name_set
-from antiphon.wire.tool_calls import CallIdTracker
+from antiphon.wire.tools.call_ids import CallIdTracker
 from antiphon.wire.vendors.google import format_time, has_mark, parse_time, spelling_mark
 
 

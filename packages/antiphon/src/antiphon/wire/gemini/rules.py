@@ -22,7 +22,7 @@ from antiphon.wire.gemini.schema import check_schema, is_object_root
 from antiphon.wire.gemini.shapes import DATA_FIELDS, MODES, NOT_WITH_CACHED_CONTENT, OTHER_PART_FIELDS, PARAMETERS
 from antiphon.wire.parameters import refused_fields
 from antiphon.wire.rules.sequence import Order, Problem, SequenceJudge
-from antiphon.wire.tool_calls import PORTABLE_NAME_LENGTH
+from antiphon.wire.tools.names import PORTABLE_NAME_LENGTH
 from antiphon.wire.vendors.google import to_snake_case
 
 _FOREIGN_TOOL_FIELDS = ("type", "function", "name", "description", "parameters", "input_schema")

@@ -11,8 +11,8 @@ from typing import Any
 
 from antiphon.parts import NativeExtras
 from antiphon.wire.gemini.native import field_spellings
-from antiphon.wire.json_schema import SchemaKeywords, steps_of, walk_values
 from antiphon.wire.rules import name_set
+from antiphon.wire.schema import SchemaKeywords, steps_of, walk_values
 from antiphon.wire.vendors.google import has_mark, spelling_mark
 
 KEYWORDS = name_set(

@@ -45,7 +45,7 @@ from antiphon.wire.gemini.response import (
 from antiphon.wire.output import MAX_CANDIDATES, NOT_AN_ANSWER, ProviderError
 from antiphon.wire.streams.json_array import JsonStreamReader
 from antiphon.wire.streams.reader import CUT, DeltaReader
-from antiphon.wire.tool_calls import CallIdTracker
+from antiphon.wire.tools.call_ids import CallIdTracker
 from antiphon.wire.vendors.google import parse_time
 
 NO_USAGE = msgspec.Raw()

@@ -21,10 +21,11 @@ from antiphon.wire.gemini.content import NAMES, ContentWriter
 from antiphon.wire.gemini.native import as_list, field_spellings, native_extras, split_fields
 from antiphon.wire.gemini.schema import SCHEMA_STYLES, read_schema, schema_style, write_schema
 from antiphon.wire.gemini.shapes import MODES
-from antiphon.wire.json_schema import SchemaCache, with_object_root
 from antiphon.wire.loss import Loss, own_extras
 from antiphon.wire.request import ToolChoice, ToolDefinition
-from antiphon.wire.tool_calls import FREEFORM_SCHEMA
+from antiphon.wire.schema import SchemaCache
+from antiphon.wire.tools.call_arguments import FREEFORM_SCHEMA
+from antiphon.wire.tools.schemas import ToolSchemas
 
 
 def _encode_as_json_schema(schema: dict[str, Any]) -> tuple[bytes, str | None]:
@@ -39,6 +40,7 @@ def _encode_as_gemini_schema(style: str, schema: dict[str, Any]) -> bytes:
 
 _JSON_SCHEMAS = SchemaCache(_encode_as_json_schema)
 _GEMINI_SCHEMAS = {style: SchemaCache(partial(_encode_as_gemini_schema, style)) for style in SCHEMA_STYLES}
+_SCHEMAS = ToolSchemas(FORMAT, "GM-12")
 _TOOL_FIELDS = field_spellings(("functionDeclarations",))
 _DECLARATION_FIELDS = field_spellings(
     ("name", "description", "parameters", "parametersJsonSchema", "response", "responseJsonSchema")
@@ -145,7 +147,7 @@ def _write_declaration(
     elif tool.parameters is not None and not extras.keys() & {"parameters", "parametersJsonSchema"}:
         style = schema_style(tool.native)
         if style is None:
-            written["parametersJsonSchema"] = with_object_root(tool.parameters, losses, f"{path}.parameters", "GM-12")
+            written["parametersJsonSchema"] = _SCHEMAS.rewrite(tool.parameters, losses, f"{path}.parameters")
         else:
             written["parameters"] = msgspec.Raw(_GEMINI_SCHEMAS[style](tool.parameters))
     written.update(extras)

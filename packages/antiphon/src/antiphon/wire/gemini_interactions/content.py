@@ -38,7 +38,9 @@ from antiphon.wire.gemini_interactions.limits import MEDIA_KINDS, RESULT_CONTENT
 from antiphon.wire.gemini_interactions.media import read_media, write_media
 from antiphon.wire.loss import Loss, foreign_block, other_fields, own_extras
 from antiphon.wire.native_as_text import readable_parts, transcribe
-from antiphon.wire.tool_calls import IdMapper, arguments_object, parse_json_object, tool_names
+from antiphon.wire.tools.call_arguments import arguments_object, parse_json_object
+from antiphon.wire.tools.call_ids import IdMapper
+from antiphon.wire.tools.names import tool_names
 from antiphon.wire.vendors.google import has_mark, spelling_mark
 
 NAME = "the Interactions API"

@@ -40,7 +40,7 @@ from antiphon.wire.loss import Loss, lose_native
 from antiphon.wire.request import Message, ModelRequest, count_leading_system
 from antiphon.wire.rules import json_type_name
 from antiphon.wire.shapes import RequestReader
-from antiphon.wire.tool_calls import wrap_earlier_calls
+from antiphon.wire.tools.call_arguments import wrap_earlier_calls
 from antiphon.wire.vendors.google import has_mark, spelling_mark
 from antiphon.wire.vendors.google_parameters import service_tier
 

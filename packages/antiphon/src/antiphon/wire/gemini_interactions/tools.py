@@ -11,11 +11,12 @@ from typing import Any
 from antiphon.parts import Native
 from antiphon.wire.gemini_interactions import FORMAT
 from antiphon.wire.gemini_interactions.content import NAME, NAMES
-from antiphon.wire.json_schema import with_object_root
 from antiphon.wire.loss import Loss, other_fields, own_extras
 from antiphon.wire.request import ToolChoice, ToolDefinition
-from antiphon.wire.tool_calls import FREEFORM_SCHEMA
+from antiphon.wire.tools.call_arguments import FREEFORM_SCHEMA
+from antiphon.wire.tools.schemas import ToolSchemas
 
+_SCHEMAS = ToolSchemas(FORMAT, "GI-08")
 _FIELDS = frozenset({"type", "name", "description", "parameters"})
 
 
@@ -66,7 +67,7 @@ def _write_tool(tool: ToolDefinition, name: str, losses: list[Loss], path: str) 
     if tool.freeform:
         written["parameters"] = FREEFORM_SCHEMA
     elif tool.parameters is not None:
-        written["parameters"] = with_object_root(tool.parameters, losses, f"{path}.parameters", "GI-08")
+        written["parameters"] = _SCHEMAS.rewrite(tool.parameters, losses, f"{path}.parameters")
     return {**written, **own_extras(tool.native, losses, path, FORMAT)}
 
 

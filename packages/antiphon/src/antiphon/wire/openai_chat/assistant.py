@@ -28,6 +28,7 @@ from antiphon.parts import (
     ToolCallRequest,
     ToolCallResult,
 )
+from antiphon.wire.call_restorer import is_legacy_function
 from antiphon.wire.capabilities import Capabilities
 from antiphon.wire.loss import Losses
 from antiphon.wire.openai_chat import FORMAT
@@ -41,7 +42,6 @@ from antiphon.wire.openai_chat.tools import (
     unreadable_calls,
 )
 from antiphon.wire.shapes import Loose, extend
-from antiphon.wire.tool_calls import is_legacy_function
 from antiphon.wire.vendors.openai import OPENAI, collapse_text, is_plain_text
 
 GENERATED_IMAGE = "images"

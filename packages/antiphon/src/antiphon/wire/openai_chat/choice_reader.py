@@ -19,6 +19,7 @@ import msgspec
 from msgspec import Struct
 
 from antiphon.parts import Native, NativeExtras, OutputPart, Refusal, Text, Thinking, ToolCallRequest
+from antiphon.wire.call_restorer import LEGACY_FUNCTION_EXTRAS
 from antiphon.wire.delta import Finished, ModelOutputDelta, PartDelta, PartEnded, PartExtended, PartStarted
 from antiphon.wire.loss import other_fields
 from antiphon.wire.openai_chat import FORMAT
@@ -28,7 +29,6 @@ from antiphon.wire.openai_chat.dialects import REASONING_FIELDS, REASONING_STATE
 from antiphon.wire.openai_chat.response import candidate_native, read_stop_reason
 from antiphon.wire.openai_chat.tools import is_object
 from antiphon.wire.streams.json_array import ObjectBraces
-from antiphon.wire.tool_calls import LEGACY_FUNCTION_EXTRAS
 
 _REASONING = frozenset((*REASONING_FIELDS, "reasoning_details"))
 _IGNORED_DELTA_FIELDS = frozenset(("role", "padding", "token_id", "obfuscation"))

@@ -23,7 +23,8 @@ from antiphon.wire.openai_chat import FORMAT
 from antiphon.wire.openai_chat.limits import LONG_CALL_ID, MISTRAL_CALL_ID, MISTRAL_ID_LENGTH, SHORT_CALL_ID
 from antiphon.wire.rules import name_set
 from antiphon.wire.spec import HostDialect
-from antiphon.wire.tool_calls import IdMapper, NameMapper, tool_names
+from antiphon.wire.tools.call_ids import IdMapper
+from antiphon.wire.tools.names import NameMapper, tool_names
 
 ReasoningSwitch: TypeAlias = Literal["reasoning_effort", "thinking", "reasoning", "enable_thinking"]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from antiphon.wire.rules import name_set
-from antiphon.wire.tool_calls import NameMapper
+from antiphon.wire.tools.names import NameMapper
 
 PARAMETERS = name_set(
     "model messages audio frequency_penalty function_call functions logit_bias logprobs max_completion_tokens"

@@ -21,6 +21,7 @@ from msgspec import UNSET
 
 from antiphon.parts import Native, Refusal, Text, Thinking, ToolCallRequest, ToolCallResult, ToolExecutionStatus
 from antiphon.wire import FORMATS
+from antiphon.wire.call_restorer import LEGACY_FUNCTION, LEGACY_FUNCTION_EXTRAS, is_legacy_function
 from antiphon.wire.capabilities import Capabilities
 from antiphon.wire.loss import Losses
 from antiphon.wire.openai_chat import FORMAT
@@ -41,7 +42,6 @@ from antiphon.wire.openai_chat.shapes import (
 )
 from antiphon.wire.request import Message
 from antiphon.wire.shapes import Loose, extend
-from antiphon.wire.tool_calls import LEGACY_FUNCTION, LEGACY_FUNCTION_EXTRAS, is_legacy_function
 from antiphon.wire.vendors.openai import OPENAI, collapse_text, mark_failed
 
 _SUCCESS = ToolExecutionStatus.SUCCESS

@@ -16,7 +16,6 @@ from typing import Any
 from msgspec import structs
 
 from antiphon.wire.capabilities import Capabilities
-from antiphon.wire.json_schema import first_strict_problem, is_object_schema
 from antiphon.wire.loss import Loss, lose_native, other_fields, own_extras
 from antiphon.wire.openai_chat import FORMAT
 from antiphon.wire.openai_chat.dialects import Dialect
@@ -24,6 +23,7 @@ from antiphon.wire.openai_chat.tools import NOT_STRICT
 from antiphon.wire.parameters import NUMBER, Parameter, ParameterTable, Refusal
 from antiphon.wire.request import ModelRequest, OutputFormat, Reasoning
 from antiphon.wire.rules.limits import Range, Texts
+from antiphon.wire.schema import first_strict_problem, is_object_schema
 from antiphon.wire.vendors.openai import OPENAI
 from antiphon.wire.vendors.openai_parameters import (
     choose_effort,

@@ -36,7 +36,7 @@ from antiphon.wire.openai_chat.tools import (
 from antiphon.wire.request import Message, ModelRequest, asks_for_json_object
 from antiphon.wire.rules import json_type_name
 from antiphon.wire.shapes import RequestReader, RequestScanner, Shape, as_dict
-from antiphon.wire.tool_calls import wrap_earlier_calls
+from antiphon.wire.tools.call_arguments import wrap_earlier_calls
 from antiphon.wire.vendors import openai
 from antiphon.wire.vendors.openai import OPENAI, SHARED_PARAMETERS
 from antiphon.wire.vendors.openai_parameters import drop_refused_switch

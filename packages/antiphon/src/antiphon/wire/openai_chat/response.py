@@ -21,6 +21,7 @@ from msgspec import structs
 from antiphon.errors import WireError
 from antiphon.ids import new_id
 from antiphon.parts import NativeExtras, OutputPart, Refusal, TokenUsage, ToolCallRequest
+from antiphon.wire.call_restorer import is_legacy_function
 from antiphon.wire.loss import Loss, Losses, lose_native, other_fields
 from antiphon.wire.openai_chat import FORMAT
 from antiphon.wire.openai_chat.assistant import AssistantWriter, fit_answer, read_assistant
@@ -28,7 +29,6 @@ from antiphon.wire.openai_chat.errors import read_error
 from antiphon.wire.output import ModelOutput, StopReason, token_count
 from antiphon.wire.rules import json_type_name
 from antiphon.wire.shapes import UsageScanner
-from antiphon.wire.tool_calls import is_legacy_function
 
 STOP_REASONS: dict[str, StopReason] = {
     "stop": "end",

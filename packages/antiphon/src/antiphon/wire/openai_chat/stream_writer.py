@@ -18,6 +18,7 @@ from typing import Any
 from msgspec import Struct
 
 from antiphon.parts import Audio, Document, Image, Native, OutputPart, Refusal, Text, Thinking, ToolCallRequest
+from antiphon.wire.call_restorer import is_legacy_function
 from antiphon.wire.delta import (
     Failed,
     Finished,
@@ -37,7 +38,6 @@ from antiphon.wire.openai_chat.errors import write_error
 from antiphon.wire.openai_chat.response import STOP_SEQUENCE_LOSS, completion_id, write_stop_reason, write_usage
 from antiphon.wire.shapes import as_dict
 from antiphon.wire.streams.writer import DeltaWriter, encode_line
-from antiphon.wire.tool_calls import is_legacy_function
 from antiphon.wire.vendors.openai import OPENAI, translate_citations
 
 _TAIL = b',"finish_reason":null}]}\n\n'

@@ -17,25 +17,20 @@ import msgspec
 from msgspec import structs
 
 from antiphon.parts import Native, NativeExtras, ToolCallRequest
-from antiphon.wire.json_schema import first_strict_problem, with_object_root
+from antiphon.wire.call_restorer import LEGACY_FUNCTION, LEGACY_FUNCTION_EXTRAS, is_legacy_function
 from antiphon.wire.loss import Loss, Losses, lose_native, other_fields, own_extras
 from antiphon.wire.openai_chat import FORMAT
 from antiphon.wire.openai_chat.dialects import Dialect
 from antiphon.wire.openai_chat.shapes import CallShape, FunctionCall
 from antiphon.wire.request import ModelRequest, ToolChoice, ToolDefinition
+from antiphon.wire.schema import first_strict_problem
 from antiphon.wire.shapes import as_dict, extend
-from antiphon.wire.tool_calls import (
-    EMPTY_ARGUMENTS,
-    FREEFORM_SCHEMA,
-    LEGACY_FUNCTION,
-    LEGACY_FUNCTION_EXTRAS,
-    is_legacy_function,
-    raw_json_object,
-    report_raw_arguments,
-)
+from antiphon.wire.tools.call_arguments import EMPTY_ARGUMENTS, FREEFORM_SCHEMA, raw_json_object, report_raw_arguments
+from antiphon.wire.tools.schemas import ToolSchemas
 from antiphon.wire.vendors.openai import OPENAI, translate_grammar, unread_fields
 from antiphon.wire.vendors.openai_parameters import lose_function_fields
 
+_SCHEMAS = ToolSchemas(FORMAT, "OC-16")
 _FUNCTION_FIELDS = frozenset({"name", "description", "parameters", "strict"})
 _CUSTOM_FIELDS = frozenset({"name", "description"})
 NOT_STRICT = (
@@ -142,7 +137,7 @@ def _write_function(tool: ToolDefinition, losses: list[Loss], path: str, dialect
     parameters = FREEFORM_SCHEMA if tool.freeform else tool.parameters
     if parameters is not None:
         if dialect.enforces_schemas:
-            parameters = with_object_root(parameters, losses, f"{path}.parameters", "OC-16")
+            parameters = _SCHEMAS.rewrite(parameters, losses, f"{path}.parameters")
         function["parameters"] = parameters
     if tool.strict is not None:
         if tool.strict and dialect.enforces_schemas and first_strict_problem(parameters or {}) is not None:

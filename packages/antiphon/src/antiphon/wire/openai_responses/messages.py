@@ -45,7 +45,7 @@ from antiphon.wire.openai_responses.shapes import Item, fields_of, other_field, 
 from antiphon.wire.openai_responses.tools import NAMES
 from antiphon.wire.request import Message
 from antiphon.wire.rules import name_set
-from antiphon.wire.tool_calls import IdMapper
+from antiphon.wire.tools.call_ids import IdMapper
 from antiphon.wire.vendors.openai import OPENAI, collapse_text, mark_failed, unread_fields
 
 _NAME = "OpenAI Responses"

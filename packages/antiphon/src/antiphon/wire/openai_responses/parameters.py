@@ -12,13 +12,13 @@ from typing import Any
 from msgspec import structs
 
 from antiphon.wire.capabilities import Capabilities
-from antiphon.wire.json_schema import is_object_schema
 from antiphon.wire.loss import Loss, own_extras
 from antiphon.wire.openai_responses import FORMAT
 from antiphon.wire.openai_responses.tools import allows_strict, read_tool_choice, read_tools
 from antiphon.wire.parameters import Parameter, ParameterTable
 from antiphon.wire.request import ModelRequest, OutputFormat, Reasoning
 from antiphon.wire.rules.limits import Range
+from antiphon.wire.schema import is_object_schema
 from antiphon.wire.vendors.openai import OPENAI, unread_fields
 from antiphon.wire.vendors.openai_parameters import (
     choose_effort,

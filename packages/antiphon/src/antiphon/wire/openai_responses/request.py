@@ -28,7 +28,7 @@ from antiphon.wire.openai_responses.tools import write_tool_choice, write_tools
 from antiphon.wire.request import Message, ModelRequest, asks_for_json_object
 from antiphon.wire.rules import json_type_name
 from antiphon.wire.shapes import RequestReader
-from antiphon.wire.tool_calls import wrap_earlier_calls
+from antiphon.wire.tools.call_arguments import wrap_earlier_calls
 from antiphon.wire.vendors.openai import (
     OPENAI,
     SHARED_PARAMETERS,

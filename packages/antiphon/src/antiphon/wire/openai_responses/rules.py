@@ -29,7 +29,7 @@ from antiphon.wire.openai_responses.limits import (
 from antiphon.wire.openai_responses.parameters import PARAMETER_TABLE, asks_for_logprobs
 from antiphon.wire.openai_responses.tools import declared_names
 from antiphon.wire.rules.sequence import Order, Problem, SequenceJudge
-from antiphon.wire.tool_calls import PORTABLE_NAME_LENGTH
+from antiphon.wire.tools.names import PORTABLE_NAME_LENGTH
 from antiphon.wire.vendors.openai import is_name, mentions_json, texts_of
 from antiphon.wire.vendors.openai_parameters import find_refused
 from antiphon.wire.vendors.openai_rules import (

@@ -12,15 +12,17 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from antiphon.parts import Native
-from antiphon.wire.json_schema import first_strict_problem, with_object_root
 from antiphon.wire.loss import Loss, lose_native, own_extras
 from antiphon.wire.openai_responses import FORMAT
 from antiphon.wire.openai_responses.content import block_type
 from antiphon.wire.request import ModelRequest, ToolChoice, ToolDefinition
-from antiphon.wire.tool_calls import tool_names
+from antiphon.wire.schema import first_strict_problem
+from antiphon.wire.tools.names import tool_names
+from antiphon.wire.tools.schemas import ToolSchemas
 from antiphon.wire.vendors.openai import OPENAI, translate_grammar, unread_fields
 from antiphon.wire.vendors.openai_parameters import lose_function_fields
 
+_SCHEMAS = ToolSchemas(FORMAT, "OR-12")
 _FUNCTION = frozenset({"type", "name", "description", "parameters", "strict"})
 _CUSTOM = frozenset({"type", "name", "description"})
 _MODES = {mode: ToolChoice(mode) for mode in ("auto", "none", "required")}
@@ -75,7 +77,7 @@ def _write_tool(tool: ToolDefinition, losses: list[Loss], path: str) -> dict[str
         lose_function_fields(tool, losses, path)
     else:
         if tool.parameters is not None:
-            body["parameters"] = with_object_root(tool.parameters, losses, f"{path}.parameters", "OR-12")
+            body["parameters"] = _SCHEMAS.rewrite(tool.parameters, losses, f"{path}.parameters")
         if tool.strict is not None:
             body["strict"] = tool.strict and allows_strict(body.get("parameters"), losses, f"{path}.strict")
         elif tool.native and tool.native.get(FORMAT) == {}:

@@ -9,7 +9,7 @@ from antiphon.wire.loss import Loss
 from antiphon.wire.parameters import NUMBER, Parameter, Refusals, refused_fields
 from antiphon.wire.request import OutputFormat, Reasoning, ToolDefinition
 from antiphon.wire.rules.limits import Choice, Pairs, Range
-from antiphon.wire.tool_calls import safe_name
+from antiphon.wire.tools.names import safe_name
 from antiphon.wire.vendors.openai import MAX_NAME, SERVICE_TIERS, is_name
 
 
@@ -76,7 +76,7 @@ def drop_refused_switch(body: dict[str, Any], capabilities: Capabilities, losses
 
 def find_refused(capabilities: Capabilities, rule: str, temperature: Any, top_p: Any, effort: Any) -> Refusals:
     """The fields that a model refuses at this effort, or at its default one."""
-    is_reasoning = (effort or capabilities.default_effort) not in ("none", "")
+    is_reasoning = (effort or capabilities.default_effort) not in ("none", None)
     return refused_fields(capabilities, rule, rule, temperature, top_p, is_reasoning=is_reasoning)
 
 

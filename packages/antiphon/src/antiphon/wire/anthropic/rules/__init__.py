@@ -36,13 +36,12 @@ from antiphon.wire.anthropic.parameters import (
     target_for,
 )
 from antiphon.wire.anthropic.rules.tables import BODY, ROLES
-from antiphon.wire.anthropic.schema import schema_problems
 from antiphon.wire.anthropic.shapes import block_type
 from antiphon.wire.anthropic.tools import is_declared
 from antiphon.wire.capabilities.accepted_media import media_problems
 from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
-from antiphon.wire.json_schema import MAX_SCHEMA_PROBLEMS, count_optional_and_unions
 from antiphon.wire.rules.sequence import Order, Problem, SequenceJudge
+from antiphon.wire.schema import MAX_SCHEMA_PROBLEMS, count_optional_and_unions, grammar_policy, problems
 
 
 def check_request(
@@ -340,7 +339,8 @@ def _find_tools(body: dict[str, Any], found: rows.Checked) -> Iterator[tuple[str
         if isinstance(tool, dict) and tool.get("strict") is True:
             if found.model.strict_tools is False:
                 yield "AN-16", (("tools", index, "strict"), "the model does not support strict tools")
-            for problem in islice(schema_problems(tool.get("input_schema"), found.model), MAX_SCHEMA_PROBLEMS):
+            refused = problems(tool.get("input_schema"), grammar_policy(found.model, "AN-16", ""))
+            for problem in islice(refused, MAX_SCHEMA_PROBLEMS):
                 yield "AN-16", (("tools", index, "custom"), problem)
     schemas = [tool.get("input_schema") for tool in known if tool.get("strict") is True]
     counts = [count_optional_and_unions(schema) for schema in schemas]

@@ -18,17 +18,15 @@ from antiphon.wire.anthropic.limits import (
     FORCED_CHOICES,
     PDF,
     PLAIN_TEXT,
-    PROPERTY_KEY,
     is_blank,
-    is_property_key,
 )
 from antiphon.wire.anthropic.parameters import (
     PARAMETER_TABLE,
 )
-from antiphon.wire.anthropic.schema import COMBINATORS, schema_problems
 from antiphon.wire.anthropic.shapes import block_type
+from antiphon.wire.anthropic.tools import SCHEMAS
 from antiphon.wire.capabilities import format_capabilities, tool_name_matcher
-from antiphon.wire.json_schema import MAX_SCHEMA_PROBLEMS, find_reference_cycle
+from antiphon.wire.schema import MAX_SCHEMA_PROBLEMS, find_reference_cycle, grammar_policy, problems
 
 ROLES = ("user", "assistant", "system")
 _SYSTEM_CONTENT = frozenset({"text", "tool_addition", "tool_removal"})
@@ -258,11 +256,7 @@ _MESSAGES = rows.Tagged(
 
 
 def _find_schema_root(schema: dict[str, Any], _: rows.Checked) -> Iterator[rows.Finding]:
-    if any(key in schema for key in COMBINATORS):
-        yield "", "oneOf, anyOf and allOf are not allowed at the root"
-    properties = schema.get("properties")
-    if isinstance(properties, dict) and not all(map(is_property_key, properties)):
-        yield "properties", f"property names must match {PROPERTY_KEY}"
+    yield from SCHEMAS.root_problems(schema)
 
 
 def _find_cycle(tool: dict[str, Any], _: rows.Checked) -> Iterator[rows.Finding]:
@@ -332,8 +326,8 @@ _OUTPUT_FORMAT = rows.Object(
 def _find_output_format(output_format: dict[str, Any], found: rows.Checked) -> Iterator[rows.Finding]:
     if found.model.structured_output is False:
         yield "", "the model does not support output formats"
-    problems = schema_problems(output_format.get("schema"), found.model)
-    yield from (("schema", problem) for problem in islice(problems, MAX_SCHEMA_PROBLEMS))
+    refused = problems(output_format.get("schema"), grammar_policy(found.model, "AN-32", ""))
+    yield from (("schema", problem) for problem in islice(refused, MAX_SCHEMA_PROBLEMS))
 
 
 _SYSTEM_TEXT = rows.Tagged(rule="AN-26", kinds={"text": _text_block("AN-26")}, missing="AN-26")

@@ -13,11 +13,11 @@ from typing import Any
 import msgspec
 
 from antiphon.wire import rules as rows
-from antiphon.wire.json_schema import MAX_SCHEMA_PROBLEMS, non_strict_problems
 from antiphon.wire.openai_chat.limits import (
     MISTRAL_CALL_ID,
     SHORT_CALL_ID,
 )
+from antiphon.wire.schema import MAX_SCHEMA_PROBLEMS, non_strict_problems
 
 SDK_ONLY_PARAMETERS = rows.name_set("data_sources extra_body extra_headers extra_query timeout")
 """Options of the SDKs and of Azure that recorded accepted requests have (OC-26)."""

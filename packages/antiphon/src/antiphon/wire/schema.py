@@ -1,8 +1,11 @@
-"""JSON Schemas: one walk for all formats, what strict modes refuse, and the rewrite of a schema into an object schema.
+"""JSON Schemas: one walk, one rewriter and one list of problems for all formats, with a policy for each target and use.
 
 A walk visits the subschemas under the keywords a vendor knows, outermost first, over a growing list instead of recursion, so
 depth does no harm. The path to a node is a linked chain that is only formatted when something is reported. Schemas come from
 decoded JSON and are otherwise unchecked.
+
+A `SchemaPolicy` says what a target accepts. `rewrite` makes a schema fit and reports every change with its path; one that fits
+comes back as the same object. `problems` says what does not fit. Renaming `definitions` to `$defs` is not a loss.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 import msgspec
 from msgspec import Struct
 
+from antiphon.wire.capabilities import Capabilities
 from antiphon.wire.loss import Loss
 
 T = TypeVar("T")
@@ -29,9 +33,7 @@ MAX_SCHEMA_PROBLEMS = 10
 _MAX_CACHED_SCHEMAS = 512
 _MAX_CACHED_BYTES = 32_768
 _MAX_SHOWN = 80
-_MAX_SHOWN_DEPTH = 20
-_NOT_IN_STRICT_MODE = ("allOf", "oneOf", "not", "if", "then", "else", "dependentRequired", "dependentSchemas")
-_SHARED = ("$defs", "definitions")
+_MAX_NOTE = 200
 _NOT_AT_ROOT = ("oneOf", "anyOf", "allOf", "enum", "not")
 _encode = msgspec.json.Encoder().encode
 
@@ -50,6 +52,42 @@ ALL_KEYWORDS = SchemaKeywords(
 OPENAI_KEYWORDS = SchemaKeywords(
     ("properties", "$defs", "definitions"), ("anyOf", "oneOf", "allOf", "prefixItems", "items")
 )
+
+
+class SchemaPolicy(Struct, frozen=True, kw_only=True):
+    """What a target accepts in the schemas of one use, by the rule that says so."""
+
+    rule: str
+    place: str = ""
+    """The use, in losses."""
+    keywords: SchemaKeywords = ALL_KEYWORDS
+    refused: tuple[str, ...] = ()
+    """Keywords that are refused everywhere."""
+    max_min_items: int | None = None
+    closed: bool = False
+    """Whether every object must have `additionalProperties: false`."""
+    all_required: bool = False
+    """Whether every object must require all its properties."""
+
+
+OPENAI_STRICT = SchemaPolicy(
+    rule="OC-17",
+    keywords=OPENAI_KEYWORDS,
+    refused=("allOf", "oneOf", "not", "if", "then", "else", "dependentRequired", "dependentSchemas"),
+    closed=True,
+    all_required=True,
+)
+
+
+def grammar_policy(model: Capabilities, rule: str, place: str) -> SchemaPolicy:
+    """The policy for schemas from which a model's host makes a grammar: those of strict tools and output formats."""
+    return SchemaPolicy(
+        rule=rule,
+        place=place,
+        refused=model.unsupported_schema_keywords,
+        max_min_items=model.max_min_items,
+        closed=model.closed_schemas,
+    )
 
 
 class SchemaCache(Generic[T]):
@@ -78,7 +116,7 @@ def walk(schema: Any, keywords: SchemaKeywords = ALL_KEYWORDS) -> Iterator[tuple
 
 
 def walk_values(schema: Any, keywords: SchemaKeywords) -> Iterator[tuple[SchemaPath, Any]]:
-    """Like `walk`, with the values that should be schemas and are not."""
+    """The same with the values that should be schemas and are not."""
     reached: list[tuple[SchemaPath, Any]] = [(None, schema)]
     for path, node in reached:  # grows while it is read
         yield path, node
@@ -122,83 +160,111 @@ def is_object_schema(node: dict[str, Any]) -> bool:
     return kind == "object" or (isinstance(kind, list) and "object" in kind)
 
 
-def with_object_root(schema: dict[str, Any], losses: list[Loss], path: str, rule: str) -> dict[str, Any]:
-    """The schema of a tool's parameters with an object at its root, which `rule` requires: another one is wrapped."""
-    if schema.get("type") == "object":
+def rewrite(schema: dict[str, Any], policy: SchemaPolicy, losses: list[Loss], path: str) -> dict[str, Any]:
+    """The schema with closed objects and without refused keywords: those move to the descriptions, `oneOf` to `anyOf`."""
+    if next(problems(schema, policy), None) is None:
         return schema
-    if schema.get("type") is None:
-        return {**schema, "type": "object"}
-    if is_object_schema(schema):
-        reason = f"the root schema must be an object; sent only that type ({rule})"
-        losses.append(Loss(f"{path}.type", "type", reason))
-        return {**schema, "type": "object"}
-    losses.append(Loss(path, "schema", f'the root schema must be an object; wrapped as property "value" ({rule})'))
-    inner = {name: value for name, value in schema.items() if name not in _SHARED}
-    shared = {name: schema[name] for name in _SHARED if name in schema}  # references to them start at the root
-    wrapped = {"type": "object", "properties": {"value": inner}, "required": ["value"], "additionalProperties": False}
-    return {**wrapped, **shared}
+    place, rule = policy.place, policy.rule
+    try:
+        copy: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(schema))
+    except RecursionError:
+        losses.append(Loss(path, "schema", f"nested too deeply to be checked; sent unchanged ({rule})"))
+        return schema
+    for schema_path, node in walk(copy, policy.keywords):
+        node_path = format_path(path, schema_path)
+        notes: list[str] = []
+        for keyword in _refused_keywords(node, policy):
+            value = node.pop(keyword)
+            if keyword == "oneOf" and "anyOf" not in node:
+                node["anyOf"] = value
+                reason = f'not supported in {place}; sent as "anyOf" ({rule})'
+            else:
+                notes.append(f"{keyword}: {msgspec.json.encode(value).decode()[:_MAX_NOTE]}")
+                reason = f"not supported in {place}; moved to the description ({rule})"
+            losses.append(Loss(f"{node_path}.{keyword}", keyword, reason))
+        if notes:
+            known, text = node.get("description"), ", ".join(notes)
+            node["description"] = f"{known} ({text})" if isinstance(known, str) and known else text
+        if _is_open(node, policy):
+            node["additionalProperties"] = False
+            reason = f"objects must be closed in {place}; sent false ({rule})"
+            losses.append(Loss(f"{node_path}.additionalProperties", "additionalProperties", reason))
+    return copy
 
 
-def _context(path: SchemaPath) -> str:
-    """A path as OpenAI's errors show it."""
-    steps = [str(step) for step in steps_of(path)]
-    return repr((*steps[:_MAX_SHOWN_DEPTH], "…") if len(steps) > _MAX_SHOWN_DEPTH else tuple(steps))
+def problems(schema: Any, policy: SchemaPolicy) -> Iterator[str]:
+    """What a target refuses in a schema."""
+    for path, node in walk(schema, policy.keywords):
+        for keyword in _refused_keywords(node, policy):
+            what = f"must be at most {policy.max_min_items}" if keyword == "minItems" else "is not supported"
+            yield f"{_shown(path)}{keyword} {what}"
+        if _is_open(node, policy):
+            yield f"{_shown(path)}additionalProperties must be false"
+        elif policy.all_required and is_object_schema(node):
+            yield from (f"{_shown(path)}{problem}" for problem in _required_problems(node))
 
 
-def _shortened(text: str) -> str:
-    return text if len(text) <= _MAX_SHOWN else text[:_MAX_SHOWN] + "…"
-
-
-def strict_problems(schema: dict[str, Any]) -> Iterator[str]:
-    """What OpenAI's strict mode refuses: every object must be closed and require all its properties."""
-    for path, node in walk(schema, OPENAI_KEYWORDS):
-        for keyword in _NOT_IN_STRICT_MODE:
-            if keyword in node:
-                yield f"In context={_context(path)}, '{keyword}' is not permitted."
-        problem = _strict_object_problem(node) if is_object_schema(node) else None
-        if problem is not None:
-            yield f"In context={_context(path)}, {problem}"
+def _shown(path: SchemaPath) -> str:
+    """The path to a node, as the beginning of a sentence about it."""
+    shown = format_path("", path).removeprefix(".")
+    return f"{shown[:_MAX_SHOWN]}…: " if len(shown) > _MAX_SHOWN else f"{shown}: " if shown else ""
 
 
 @SchemaCache
 def first_strict_problem(schema: dict[str, Any]) -> str | None:
-    """The first reason why a schema is not allowed in strict mode."""
-    return next(strict_problems(schema), None)
+    """The first reason why a schema is not allowed in OpenAI's strict mode."""
+    return next(problems(schema, OPENAI_STRICT), None)
 
 
-def _strict_object_problem(node: dict[str, Any]) -> str | None:
-    if node.get("additionalProperties") is not False:
-        return "'additionalProperties' is required to be supplied and to be false."
-    properties, required = node.get("properties"), node.get("required")
-    names = properties if isinstance(properties, dict) else {}
-    listed = {name for name in required if isinstance(name, str)} if isinstance(required, list) else set()
-    expected = "'required' is required to be supplied and to be an array including every key in properties."
-    for name in names:
-        if name not in listed:
-            return f"{expected} Missing '{_shortened(name)}'."
-    extra = sorted(listed.difference(names))
-    return f"{expected} Extra required key '{_shortened(extra[0])}' supplied." if extra else None
+def _refused_keywords(node: dict[str, Any], policy: SchemaPolicy) -> list[str]:
+    found = [keyword for keyword in sorted(node) if keyword in policy.refused]
+    min_items = node.get("minItems")
+    if policy.max_min_items is not None and isinstance(min_items, int | float) and min_items > policy.max_min_items:
+        found.append("minItems")
+    return found
+
+
+def _is_open(node: dict[str, Any], policy: SchemaPolicy) -> bool:
+    if not policy.closed or node.get("additionalProperties") is False:
+        return False
+    # Where all properties are required, an object is one by its type alone.
+    return is_object_schema(node) or (not policy.all_required and node.get("type") is None and "properties" in node)
+
+
+def required_names(schema: dict[str, Any]) -> list[str]:
+    """The properties that an object requires."""
+    required = schema.get("required")
+    return [name for name in required if isinstance(name, str)] if isinstance(required, list) else []
+
+
+def _required_problems(node: dict[str, Any]) -> Iterator[str]:
+    properties = node.get("properties")
+    names, listed = properties if isinstance(properties, dict) else {}, set(required_names(node))
+    missing = next((name for name in names if name not in listed), None)
+    if missing is not None:
+        yield f"required must have every property; {missing[:_MAX_SHOWN]!r} is missing"
+    elif extra := sorted(listed.difference(names)):
+        yield f"required has {extra[0][:_MAX_SHOWN]!r}, which is not a property"
 
 
 def non_strict_problems(schema: dict[str, Any]) -> Iterator[str]:
     """What some models refuse in a schema even without strict mode (rule OC-32)."""
     if any(keyword in schema for keyword in _NOT_AT_ROOT):
-        kinds = "'oneOf'/'anyOf'/'allOf'/'enum'/'not'"
-        yield f"schema must have type 'object' and not have {kinds} at the top level."
+        yield "must have type object, and no oneOf, anyOf, allOf, enum or not at the root"
     for path, node in walk(schema, OPENAI_KEYWORDS):
         problem = _non_strict_problem(node)
         if problem is not None:
-            yield f"In context={_context(path)}, {problem}"
+            yield f"{_shown(path)}{problem}"
 
 
 def _non_strict_problem(node: dict[str, Any]) -> str | None:
     if node.get("type") == "array" and "items" not in node and "prefixItems" not in node:
-        return "array schema missing items."
+        return "an array must have items"
     if node.get("type") == "object" and "properties" not in node:
-        return "object schema missing properties."
+        return "an object must have properties"
     pattern = node.get("pattern")
     if isinstance(pattern, str) and not _compiles(pattern):
-        return f"'{_shortened(pattern)}' is not a 'regex'."
+        return f"{pattern[:_MAX_SHOWN]!r} is not a regular expression"
     return None
 
 

@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from antiphon.wire import ModelRequest, formats
-from antiphon.wire.json_schema import SchemaCache
 from antiphon.wire.request import ToolDefinition
-from antiphon.wire.tool_calls import raw_json_object
+from antiphon.wire.schema import SchemaCache
+from antiphon.wire.tools.call_arguments import raw_json_object
 
 SCHEMA = {"type": "OBJECT", "properties": {"city": {"type": "STRING", "nullable": True}}}
 
@@ -103,3 +103,16 @@ def test_wrapped_parameters_keep_shared_definitions_at_the_root(name: str, key: 
     assert parameters[key] == {"Town": {"type": "string"}}
     assert parameters["properties"] == {"value": {"type": "array", "items": {"$ref": f"#/{key}/Town"}}}
     assert [loss.what for loss in losses if "wrapped" in loss.why] == ["schema"]
+
+
+@pytest.mark.parametrize("width", [1, 12])
+def test_definitions_that_refer_to_each_other_are_merged_once(width: int) -> None:
+    """Twelve references on each of sixteen levels are 10^17 branches, if each is followed."""
+    levels = {f"A{level}": {"anyOf": [{"$ref": f"#/$defs/A{level + 1}"}] * width} for level in range(16)}
+    last = {"type": "object", "properties": {"deep down": {"type": "string"}}, "required": ["deep down"]}
+    schema = {"$ref": "#/$defs/A0", "$defs": {**levels, "A8": {**last, "anyOf": [{"$ref": "#/$defs/A0"}]}}}
+    request = ModelRequest(model="claude-sonnet-4-5", tools=(ToolDefinition("look", None, schema),))
+    (tool,) = formats["anthropic"].write_request(request).body["tools"]
+    (key,) = tool["input_schema"]["properties"]
+    assert key.startswith("deep_down_")
+    assert "anyOf" not in tool["input_schema"]

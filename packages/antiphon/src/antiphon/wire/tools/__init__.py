@@ -1,0 +1,1 @@
+"""Tools in every format: names, schemas, call ids and arguments."""

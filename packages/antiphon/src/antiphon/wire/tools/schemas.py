@@ -1,0 +1,191 @@
+"""Schemas of tools: what a format requires at their root, and the property names that it replaces.
+
+The root is an object; another one is wrapped as the property `value`. Where a format's facts forbid combinators there, their
+branches are merged; where they limit property names, others are replaced. A legal schema comes back as the same object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any
+
+import msgspec
+
+from antiphon.wire.capabilities import Capabilities, format_capabilities, property_key_patterns
+from antiphon.wire.loss import Loss
+from antiphon.wire.schema import is_object_schema, required_names
+from antiphon.wire.tools.names import NameMapper
+
+COMBINATORS = ("allOf", "anyOf", "oneOf")
+_MAX_DEPTH = 64
+_SHARED = ("$defs", "definitions")
+
+
+class ToolSchemas:
+    """The schemas of tools as a format accepts them: an object at the root, and what the format's facts say about that."""
+
+    def __init__(self, format_name: str, rule: str) -> None:
+        self._format = format_name
+        self._rule = rule
+
+    @property
+    def _facts(self) -> Capabilities:
+        return format_capabilities(self._format)
+
+    def rewrite(self, schema: dict[str, Any], losses: list[Loss], path: str) -> dict[str, Any]:
+        """The schema of a tool's parameters; a root that is not an object is wrapped as the property `value`."""
+        if not self._facts.root_combinators:
+            schema = _without_root_combinators(schema, losses, path, self._rule)
+        schema = self._with_object_root(schema, losses, path)
+        pattern = self._facts.property_key_pattern
+        return _with_legal_keys(schema, pattern, losses, path, self._rule) if pattern else schema
+
+    def _with_object_root(self, schema: dict[str, Any], losses: list[Loss], path: str) -> dict[str, Any]:
+        if schema.get("type") == "object":
+            return schema
+        if schema.get("type") is None:
+            return {**schema, "type": "object"}
+        if is_object_schema(schema):
+            reason = f"the root schema must be an object; sent only that type ({self._rule})"
+            losses.append(Loss(f"{path}.type", "type", reason))
+            return {**schema, "type": "object"}
+        reason = f'the root schema must be an object; wrapped as property "value" ({self._rule})'
+        losses.append(Loss(path, "schema", reason))
+        inner = {name: value for name, value in schema.items() if name not in _SHARED}
+        shared = {name: schema[name] for name in _SHARED if name in schema}  # references to them start at the root
+        closed = {"required": ["value"], "additionalProperties": False}
+        return {"type": "object", "properties": {"value": inner}, **closed, **shared}
+
+    def root_problems(self, schema: dict[str, Any]) -> Iterator[tuple[str, str]]:
+        """What the format refuses at the root beside its type: the field, and why."""
+        if not self._facts.root_combinators and any(name in schema for name in COMBINATORS):
+            yield "", "oneOf, anyOf and allOf are not allowed at the root"
+        properties, pattern = schema.get("properties"), self._facts.property_key_pattern
+        if pattern and isinstance(properties, dict) and any(_key(pattern, name) != name for name in properties):
+            yield "properties", f"property names must match {pattern}"
+
+
+def renamed_keys(schema: dict[str, Any]) -> dict[str, str]:
+    """The properties at the root whose names some format refuses, with the names it gets instead."""
+    patterns = property_key_patterns()
+    if patterns and not _NOT_PLAIN.isdisjoint(schema):
+        schema = _without_root_combinators(schema, [], "", "")
+    properties = schema.get("properties")
+    names = properties if isinstance(properties, dict) else ()
+    return {name: key for pattern in patterns for name in names if (key := _key(pattern, name)) != name}
+
+
+@cache
+def _key_mapper(pattern: str) -> Callable[[str], str]:
+    return NameMapper(pattern).to_wire
+
+
+def _key(pattern: str, name: str) -> str:
+    return _key_mapper(pattern)(name)
+
+
+def _with_legal_keys(schema: dict[str, Any], pattern: str, losses: list[Loss], path: str, rule: str) -> dict[str, Any]:
+    properties = schema.get("properties")
+    names = {name: _key(pattern, name) for name in properties} if isinstance(properties, dict) else {}
+    changed = {name: sent for name, sent in names.items() if sent != name}
+    if not changed:
+        return schema
+    for name, sent in changed.items():
+        reason = f"must match {pattern}; sent as {sent} ({rule})"
+        losses.append(Loss(f"{path}.properties.{name}", "property key", reason))
+    renamed = {**schema, "properties": {names[name]: value for name, value in schema["properties"].items()}}
+    if isinstance(schema.get("required"), list):
+        renamed["required"] = [names.get(name, name) for name in required_names(schema)]
+    return renamed
+
+
+_NOT_PLAIN = frozenset({*COMBINATORS, "$ref", "definitions"})
+
+
+def _without_root_combinators(schema: dict[str, Any], losses: list[Loss], path: str, rule: str) -> dict[str, Any]:
+    """The schema without `$ref` and combinators at its root, with its definitions in `$defs`."""
+    if _NOT_PLAIN.isdisjoint(schema):
+        return schema
+    if "definitions" in schema:
+        schema = _with_defs(schema)
+    return _BranchMerger(schema.get("$defs"), losses, rule).merge(schema, path)
+
+
+def _with_defs(schema: dict[str, Any]) -> dict[str, Any]:
+    written = msgspec.json.encode(schema).replace(b'"$ref":"#/definitions/', b'"$ref":"#/$defs/')
+    renamed: dict[str, Any] = msgspec.json.decode(written)
+    definitions, known = renamed.pop("definitions"), renamed.get("$defs")
+    if isinstance(definitions, dict):
+        renamed["$defs"] = {**definitions, **(known if isinstance(known, dict) else {})}
+    return renamed
+
+
+class _BranchMerger:
+    """Merges the branches of combinators: their properties side by side, required what every branch (of allOf: any branch)
+    requires. A definition is merged once, however often it is referred to."""
+
+    def __init__(self, defs: Any, losses: list[Loss], rule: str) -> None:
+        self._defs = defs if isinstance(defs, dict) else {}
+        self._losses = losses
+        self._rule = rule
+        self._merged: dict[str, dict[str, Any] | None] = {}
+
+    def merge(self, schema: dict[str, Any], path: str, depth: int = 0) -> dict[str, Any]:
+        if "$ref" in schema:
+            schema = {**self._resolve(schema["$ref"], path, depth), **_without(schema, "$ref")}
+        present = [name for name in COMBINATORS if name in schema]
+        if not present:
+            return schema
+        merged = _without(schema, *COMBINATORS)
+        for name in present:
+            reason = f"combinators are not supported at the root; merged the branches ({self._rule})"
+            self._losses.append(Loss(f"{path}.{name}", name, reason))
+            given = schema[name] if isinstance(schema[name], list) and depth < _MAX_DEPTH else []
+            branches = [
+                self.merge(branch, f"{path}.{name}", depth + 1)
+                for branch in given
+                if isinstance(branch, dict) and branch.get("type", "object") == "object"
+            ]
+            _merge_branches(merged, branches, is_all=name == "allOf")
+        return merged
+
+    def _resolve(self, reference: Any, path: str, depth: int) -> dict[str, Any]:
+        """The definition a reference leads to, without combinators; nothing while that is being merged, or if there is none."""
+        name = reference.removeprefix("#/$defs/") if isinstance(reference, str) else ""
+        if name not in self._merged:
+            self._merged[name] = None
+            definition = self._defs.get(name)
+            if isinstance(definition, dict) and depth < _MAX_DEPTH:
+                self._merged[name] = self.merge(definition, path, depth + 1)
+        found = self._merged[name]
+        if found is None:
+            self._losses.append(Loss(f"{path}.$ref", "$ref", "unresolved reference at the root; dropped"))
+        return found or {}
+
+
+def _without(schema: dict[str, Any], *names: str) -> dict[str, Any]:
+    return {name: value for name, value in schema.items() if name not in names}
+
+
+def _merge_branches(merged: dict[str, Any], branches: list[dict[str, Any]], *, is_all: bool) -> None:
+    properties = dict(merged["properties"]) if isinstance(merged.get("properties"), dict) else {}
+    for branch in branches:
+        members = branch.get("properties")
+        for name, value in members.items() if isinstance(members, dict) else ():
+            known = properties.get(name, value)
+            properties[name] = value if known == value else {"anyOf": [known, value]}
+    required_sets = [required_names(branch) for branch in branches]
+    shared = (
+        set().union(*required_sets)
+        if is_all
+        else set(required_sets[0]).intersection(*required_sets[1:])
+        if required_sets
+        else set()
+    )
+    required = required_names(merged)
+    required += sorted(shared - set(required))
+    merged["properties"] = properties
+    if required:
+        merged["required"] = required
+    merged.setdefault("type", "object")
