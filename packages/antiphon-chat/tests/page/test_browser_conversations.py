@@ -113,7 +113,8 @@ def test_the_model_writes_the_title_after_the_first_answer(tmp_path: Path, chrom
         assert [entry["kind"] for entry in browser.show(shown.conversation)["entries"]] == [
             "model_input",
             "model_output",
-        ]
+            "debug_log",
+        ], "the note has what the title used"
 
 
 def test_a_title_that_a_person_gave_stays(tmp_path: Path) -> None:

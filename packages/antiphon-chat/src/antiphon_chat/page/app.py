@@ -125,7 +125,7 @@ class ChatApp(Application):
             limits=lambda history: limits_for(history.snapshot(), self._turns()),
             agents=lambda: self._turns().agents,
             partial_answers=toolboxes.partial_answers,
-            write_title=self._write_title if writes_titles else None,
+            write_title=write_title if writes_titles else None,
             prices=prices,
         )
         conversation = ConversationApi(self.conversations, self._model_access, system, self._turns)
@@ -294,9 +294,6 @@ class ChatApp(Application):
         if self._meter is not None:
             chat.executor.on_call = self._meter.count_tool_calls(chat.registry)
         return chat
-
-    async def _write_title(self, chat: Conversation, owner: str) -> str:
-        return await write_title(chat.history, self._metered(owner), chat.model)
 
     def _metered(self, owner: str) -> ProviderClient:
         """The models for conversations of that client, by its current limits."""

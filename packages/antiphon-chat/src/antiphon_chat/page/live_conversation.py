@@ -125,16 +125,21 @@ class LiveConversation:
         """The calls that wait for a person."""
         return () if self.is_running else self.loop.pending
 
+    @property
+    def _appends_here(self) -> bool:
+        """Whether the event loop appends to the log: a turn is running, or a title is being written."""
+        return self.is_running or (self._title_task is not None and not self._title_task.done())
+
     async def run_off_loop(self, work: Callable[[], T]) -> T:
         """Read or write the log without blocking other requests."""
-        if self._is_local or self.is_running:
+        if self._is_local or self._appends_here:
             return work()
         # The caller may be cancelled: the log is not free before this is done.
         return await asyncio.shield(self._in_a_thread(work))
 
     async def _in_a_thread(self, work: Callable[[], T]) -> T:
         async with self._store_lock:
-            return work() if self.is_running else await STORES.run(work)
+            return work() if self._appends_here else await STORES.run(work)
 
     async def refresh(self) -> None:
         """Take in what others appended to the stored conversation, unless a turn is running here."""
@@ -239,6 +244,7 @@ class LiveConversation:
     async def _add_title(self, write_title: TitleWriter) -> None:
         title = await write_title(self)
         self.wants_title = False
+        self.publish_entries()  # what it used
         if title:
             self.events.add(TitleWritten(title))
 

@@ -44,7 +44,7 @@ class OpenConversations:
         limits: Callable[[AgentHistory], RunLimits] = lambda _: RunLimits(),
         agents: Callable[[], Sequence[Agent]] = lambda: (),
         partial_answers: PartialAnswers | None = None,
-        write_title: Callable[[Conversation, str], Awaitable[str]] | None = None,
+        write_title: Callable[[Conversation], Awaitable[str]] | None = None,
         prices: Callable[[], PriceTable | None] = lambda: None,
         max_open: int = MAX_OPEN,
         idle_seconds: float = IDLE_SECONDS,
@@ -133,7 +133,7 @@ class OpenConversations:
     async def _add_title(self, live: LiveConversation) -> str:
         """Have a title written, and store it unless a person set one meanwhile."""
         assert self._write_title is not None
-        title = await self._write_title(live.chat, live.owner)
+        title = await self._write_title(live.chat)
         if not title or not live.wants_title or live.is_deleted:
             return ""
         await self.ask(lambda: set_title(self.store, live.chat.id, title))

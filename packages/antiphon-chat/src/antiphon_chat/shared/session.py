@@ -267,7 +267,7 @@ class ChatSession:
 
     async def written_title(self) -> str:
         """A title that the model writes; empty if it writes none."""
-        return await write_title(self.history, ReloadableProvider(lambda: self.setup.models), self.chat.model)
+        return await write_title(self.chat)
 
     async def aclose(self) -> None:
         """Close everything, and delete the conversation that was created and not used."""

@@ -6,21 +6,27 @@ import asyncio
 
 import pytest
 
-from antiphon.history import AgentHistory, ModelInputEntry, ModelOutputEntry
+from antiphon import Conversation, DebugLogEntry, ModelInputEntry, ModelOutputEntry, tool
 from antiphon.providers.client import ProviderClient
-from antiphon.providers.scripted import FunctionModel
+from antiphon.providers.scripted import FunctionModel, ScriptedModel
 from antiphon_chat.shared.conversations.titles import write_title
 
 
-def conversation() -> AgentHistory:
-    history = AgentHistory()
-    history.append(ModelInputEntry.of("Where do herons sleep? " + "x" * 10_000))
-    history.append(ModelOutputEntry.of("In trees."))
-    return history
+def conversation(model: ProviderClient, name: str = "openai/gpt-5.5") -> Conversation:
+    chat = Conversation(name, provider=model, tools=[look])
+    chat.history.append(ModelInputEntry.of("Where do herons sleep? " + "x" * 10_000))
+    chat.history.append(ModelOutputEntry.of("In trees."))
+    return chat
+
+
+@tool
+def look(place: str) -> str:
+    "Look."
+    return place
 
 
 def title_by(model: ProviderClient, name: str = "openai/gpt-5.5", seconds: float = 20.0) -> str:
-    return asyncio.run(write_title(conversation(), model, name, seconds))
+    return asyncio.run(write_title(conversation(model, name), seconds))
 
 
 @pytest.mark.parametrize(
@@ -48,6 +54,16 @@ def test_the_request_is_small_and_has_no_tools() -> None:
 
     assert title_by(FunctionModel(answer)) == "Herons"
     assert seen[0] < 6_000
+
+
+def test_the_log_has_what_a_title_used() -> None:
+    chat = conversation(ScriptedModel("Herons"))
+    assert asyncio.run(write_title(chat)) == "Herons"
+    note = chat.history.entries[-1]
+    assert isinstance(note, DebugLogEntry)
+    assert (note.category, note.message) == ("side call", "title")
+    assert chat.usage.total > 0
+    assert [type(entry) for entry in chat.context()] == [ModelInputEntry, ModelOutputEntry], "no model sees it"
 
 
 def test_the_tour_writes_no_title() -> None:

@@ -1,7 +1,7 @@
 """Titles that the model writes: one short call after the first answer, in the background and bounded.
 
 The tour writes none: its conversations are called by their first words. A title that does not come, or comes empty, changes
-nothing. The call is not in the log, for it is not part of the conversation; it is charged like any other.
+nothing. It is a side call: not part of the conversation, but the log has what it used.
 """
 
 from __future__ import annotations
@@ -11,10 +11,9 @@ import logging
 
 from antiphon.conversation import Conversation
 from antiphon.errors import AntiphonError
-from antiphon.history import AgentHistory, ModelInputEntry, ModelOutputEntry
+from antiphon.history import ModelInputEntry, ModelOutputEntry
 from antiphon.parts import text_of
 from antiphon.providers.call import ModelCallFailed
-from antiphon.providers.client import ProviderClient
 from antiphon.providers.default_model import is_tour
 from antiphon.text import shorten
 from antiphon.wire.request import ModelRequest
@@ -32,25 +31,26 @@ _PROMPT = (
 )
 
 
-async def write_title(history: AgentHistory, provider: ProviderClient, model: str, seconds: float = SECONDS) -> str:
+async def write_title(chat: Conversation, seconds: float = SECONDS) -> str:
     """A title for a conversation with an answer; empty if the model writes none in time."""
-    if not model or is_tour(model):
+    if not chat.model or is_tour(chat.model):
         return ""
-    entries = history.effective
+    entries = chat.history.effective
     question = next((text_of(entry.content) for entry in entries if isinstance(entry, ModelInputEntry)), "")
     answer = next((entry.response_markdown for entry in entries if isinstance(entry, ModelOutputEntry)), "")
     if not question.strip():
         return ""
-    asking = Conversation(
-        model, provider=provider, system=_PROMPT, settings=ModelRequest(max_output_tokens=_MAX_TOKENS)
-    )
-    asking.add(f"User: {question[:_MAX_CHARS]}\n\nAssistant: {answer[:_MAX_CHARS]}")
     try:
         async with asyncio.timeout(seconds):
-            written = (await asking.call_model()).response_markdown
+            written = await chat.call_aside(
+                f"User: {question[:_MAX_CHARS]}\n\nAssistant: {answer[:_MAX_CHARS]}",
+                purpose="title",
+                system=_PROMPT,
+                settings=ModelRequest(max_output_tokens=_MAX_TOKENS),
+            )
     except (ModelCallFailed, AntiphonError, TimeoutError) as error:
-        logger.info("no title from %s: %s", model, error)
+        logger.info("no title from %s: %s", chat.model, error)
         return ""
-    lines = written.strip().splitlines()
+    lines = written.text.strip().splitlines()
     title = clean_title(lines[0].strip("#*\"'“”「」《》. 。") if lines else "")
     return shorten(title, _MAX_TITLE_CHARS)
