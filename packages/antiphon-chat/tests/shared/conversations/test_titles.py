@@ -63,7 +63,7 @@ def test_the_log_has_what_a_title_used() -> None:
     assert isinstance(note, DebugLogEntry)
     assert (note.category, note.message) == ("side call", "title")
     assert chat.usage.total > 0
-    assert [type(entry) for entry in chat.context()] == [ModelInputEntry, ModelOutputEntry], "no model sees it"
+    assert len(chat.context()) == 2, "no model sees the note"
 
 
 def test_the_tour_writes_no_title() -> None:
