@@ -11,8 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from antiphon.errors import WireError
-from antiphon.parts import Audio, Document, Image, ToolCallRequest, ToolCallResult
-from antiphon.repair.sequence import is_legal
 from antiphon.wire import FORMATS, ModelRequest, formats
 from antiphon.wire.format import WriteOptions
 from support.corpus import accepted_requests, client_requests
@@ -255,67 +253,6 @@ def test_an_unusual_body_is_read_the_same_from_its_bytes(name: str, data: st.Dat
     assert_same_from_bytes(name, body)
 
 
-SCANNED = ("openai-chat", "anthropic")
-
-
-def order(request: ModelRequest) -> list[tuple[str, list[tuple[str, str]]]]:
-    """Roles, and the ids of calls and results under each."""
-    return [
-        (
-            message.role,
-            [
-                (type(part).__name__, part.tool_call_id)
-                for part in message.parts
-                if isinstance(part, ToolCallRequest | ToolCallResult)
-            ],
-        )
-        for message in request.messages
-        if message.role != "system"  # Anthropic's is not in the messages
-    ]
-
-
-def check_scan(name: str, body: Any) -> bool:
-    """Check that a scan is right; whether there is one."""
-    data = msgspec.json.encode(body)
-    scanned = formats[name].scan_request(data)
-    if scanned is None:
-        return False
-    try:
-        whole = formats[name].read_request(msgspec.json.decode(data))
-    except WireError:
-        return True  # the upstream reports it
-    assert (scanned.model, bool(scanned.stream)) == (whole.model, bool(whole.stream))
-    assert order(scanned) == order(whole)
-    assert is_legal(scanned.messages, formats[name].spec.sequence_rule) == is_legal(
-        whole.messages, formats[name].spec.sequence_rule
-    )
-    media = [part for message in whole.messages for part in message.parts if isinstance(part, Image | Audio | Document)]
-    assert media == []
-    return True
-
-
-@pytest.mark.parametrize("name", SCANNED)
-def test_a_scan_of_every_recorded_body_agrees_with_the_whole(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    scanned = [check_scan(name, body) for body in (*accepted_requests(name), *client_requests(name))]
-    with capsys.disabled():
-        print(f"\n  {name}: {len(scanned)} bodies, {sum(scanned)} of them scanned", end="")
-    assert sum(scanned) > 10
-
-
-@pytest.mark.parametrize("name", SCANNED)
-@settings(max_examples=at_least(100))
-@given(st.data())
-def test_a_scan_of_an_unusual_body_agrees_with_the_whole(name: str, data: st.DataObject) -> None:
-    body = msgspec.json.decode(msgspec.json.encode(PLAIN[name]))
-    for _ in range(data.draw(st.integers(1, 2))):
-        holder, key = data.draw(st.sampled_from(list(places(body))))
-        if data.draw(st.booleans()):
-            del holder[key]
-        else:
-            holder[key] = data.draw(odd_values)
-    check_scan(name, body)
-
-
 @pytest.mark.parametrize(
     ("name", "body"),
     [
@@ -334,7 +271,7 @@ def test_scanned_usage_equals_that_of_the_whole_response(name: str, body: dict[s
     assert wire.scan_usage(msgspec.json.encode(body)) == wire.read_response(body).usage
 
 
-@pytest.mark.parametrize("name", SCANNED)
+@pytest.mark.parametrize("name", ["openai-chat", "anthropic"])
 @pytest.mark.parametrize("body", [b"{}", b'{"usage": {}}', b"[]", b"hello"])
 def test_usage_of_an_invalid_response_is_an_error(name: str, body: bytes) -> None:
     with pytest.raises(WireError):

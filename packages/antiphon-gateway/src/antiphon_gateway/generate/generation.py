@@ -90,7 +90,7 @@ class Generation(MeteredRequest):
         if self.endpoint.resource and self.endpoint.format != "gemini":
             body = with_model(body, self.endpoint.resource)  # Azure names it in the path
         record.prompt_estimate = prompt_estimate(body)
-        seen = preparer.scan(body)
+        seen = preparer.read(body)
         model = seen.model
         record.streams, record.service_tier = preparer.streams, seen.service_tier or ""
         check_model_name(model)

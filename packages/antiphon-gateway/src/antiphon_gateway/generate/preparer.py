@@ -5,10 +5,9 @@ model's name and the request for usage. Otherwise it is encoded in the target's 
 `PreparedRequest` is the only thing that is passed on: it is sent as it is, and says how its answer is read. The next target with
 the same model, and a host that takes the same bodies, gets it again.
 
-A body that is passed through is only outlined (`Format.scan_request`); it is parsed when needed (`parsed_request`): because the
-outline is not legal, the target has another format, or the first target failed. Edits decode only the outermost object. For a
-client with a list of models or a budget that object is always written again, with each key once: an upstream that takes the first
-of two equal keys must not find another model than the one that was checked.
+A body is read once (`parsed_request`), and again only where it was dropped meanwhile. Edits decode only the outermost object. For
+a client with a list of models or a budget that object is always written again, with each key once: an upstream that takes the
+first of two equal keys must not find another model than the one that was checked.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ import msgspec
 from msgspec import field, structs
 
 from antiphon.errors import UnknownResponse
-from antiphon.parts import Audio, Document, Image, Part, Text, TokenUsage
+from antiphon.parts import Audio, Document, Image, Part, Text, TokenUsage, ToolCallRequest, ToolCallResult
 from antiphon.providers.engine.attempt import UpstreamRequest
 from antiphon.providers.engine.provider import Provider
 from antiphon.providers.engine.reply import EMPTY_RESPONSE, UpstreamFailed
@@ -31,7 +30,7 @@ from antiphon.providers.routes import Target
 from antiphon.repair import add_system_message, declare_called_tools, repair
 from antiphon.repair.action import Action
 from antiphon.repair.sequence import is_legal
-from antiphon.wire import Format, formats
+from antiphon.wire import Format
 from antiphon.wire.call_restorer import must_restore_calls
 from antiphon.wire.capabilities import CapabilityOverride, CapabilityTable
 from antiphon.wire.capabilities.refusals import facts_in_refusal
@@ -43,7 +42,6 @@ from antiphon.wire.output import ModelOutput, ProviderError
 from antiphon.wire.request import Message, ModelRequest, PromptCaching, ToolDefinition, server_state
 from antiphon_gateway.generate.body_fields import (
     INCLUDE_USAGE,
-    as_options,
     replace_model,
     stream_options,
     top_level_fields,
@@ -110,7 +108,6 @@ class Preparer:
     streams = False
     keeps_answer = False
     preferred = ("", "")
-    _outline: ModelRequest | None = None
     _parsed: ModelRequest | None = None
     _last: PreparedRequest | None = None
     _is_rewritten = False
@@ -127,19 +124,17 @@ class Preparer:
         self._request_id = metered.request.request_id
         self._headers = metered.request.headers
 
-    def scan(self, body: bytes) -> ModelRequest:
-        """The outline of the request, or all of it if that is not enough. Raises `WireError`."""
+    def read(self, body: bytes) -> ModelRequest:
+        """Read the request. Raises `WireError`."""
         format_name = self.endpoint.format
         self.body = body
         if (
             self.loaded.volatile_lines and not self.key.strict
         ):  # a strict key's request is sent as it came, or not at all
             self.body, self._changed_lines = normalise_lines(body, format_name, self.loaded.volatile_lines)
-        if format_name in self.loaded.formats:
-            self._outline = formats[format_name].scan_request(self.body)
-        seen = self._outline or self.parsed_request
-        self.streams = bool(seen.stream)
-        return seen
+        request = self.parsed_request
+        self.streams = bool(request.stream)
+        return request
 
     @property
     def parsed_request(self) -> ModelRequest:
@@ -153,7 +148,7 @@ class Preparer:
 
     def drop(self, *, keeps_body: bool = False) -> None:
         """What was parsed need not be kept; without `keeps_body` nothing is prepared again."""
-        self._outline = self._parsed = self._last = None
+        self._parsed = self._last = None
         if not keeps_body:
             self.body = b""
 
@@ -262,13 +257,15 @@ class Preparer:
     # A body that needs no encoding.
 
     def _try_pass_through(self, target: Target, provider: Provider) -> PreparedRequest | None:
-        """The body as it came, if its outline shows that nothing has to be changed."""
-        outline = self._outline
-        if outline is None or target.model != outline.model or provider.format != self.endpoint.format:
+        """The body as it came, if nothing has to be changed: its messages are text, calls and results in a legal order, and
+        neither stored state nor a name in the URL belongs to it."""
+        format_name = self.endpoint.format
+        if provider.format != format_name or not provider.accepts_unchanged_bodies or self.endpoint.resource:
             return None
-        if not provider.accepts_unchanged_bodies:
+        request = self.parsed_request
+        if target.model != request.model or format_name in STATE_FIELDS or not _has_only_text(request.messages):
             return None
-        if self.loaded.config.gateway.repair and not is_legal(outline.messages, provider.wire.spec.sequence_rule):
+        if self.loaded.config.gateway.repair and not is_legal(request.messages, provider.wire.spec.sequence_rule):
             return None
         return self._pass_through(target, provider, self.body)
 
@@ -308,10 +305,7 @@ class Preparer:
     @cached_property
     def _stream_options(self) -> dict[str, Any] | None:
         """The `stream_options` of a Chat Completions request; None if it has none."""
-        if self._outline is None:
-            return stream_options(self.body)
-        given = (self._outline.native or {}).get("openai-chat", {})
-        return as_options(given["stream_options"]) if "stream_options" in given else None
+        return stream_options(self.body)
 
     def _original_body(self, request: ModelRequest, target: Target) -> bytes:
         """The client's own bytes, with the target's name for the model."""
@@ -443,6 +437,18 @@ class Preparer:
             known["model"] = model
         found = provider.wire.check_request(body, advisories=is_refused, **known)
         return any(not rule.advisory or rule.rule in _REPAIRED_ADVISORIES for rule in found)
+
+
+def _has_only_text(messages: Sequence[Message]) -> bool:
+    """Whether messages have only text, calls, and results with text: no media to fetch, and no block of a format."""
+    for message in messages:
+        for part in message.parts:
+            if isinstance(part, ToolCallResult):
+                if any(type(inner) is not Text for inner in part.content):
+                    return False
+            elif type(part) is not Text and type(part) is not ToolCallRequest:
+                return False
+    return True
 
 
 def needs_inline_media(provider: Provider) -> Callable[[Part], bool]:

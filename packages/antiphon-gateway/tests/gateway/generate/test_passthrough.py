@@ -21,7 +21,6 @@ from antiphon.wire.streams.sse import SseReader
 from antiphon_gateway.config.settings import Config, ModelSettings
 from antiphon_gateway.generate.body_fields import stream_options, with_usage_requested
 from antiphon_gateway.generate.channels import without_usage
-from antiphon_gateway.generate.preparer import Preparer
 from gateway.rig import FAST, KEY, MODELS, Rig, path_of, provider_of, rig, serving
 from gateway.strict_upstream import (
     CLOSED,
@@ -281,27 +280,6 @@ def test_a_client_that_leaves_in_a_whole_answer_stops_the_upstream(gateway: Rig,
     upstream.faults.append(hang(20))
     connection_is_made(upstream, gateway, target, streams=False)
     assert upstream.gone.wait(20)
-
-
-@pytest.mark.parametrize("streams", [False, True], ids=["whole", "streamed"])
-def test_a_body_that_is_passed_through_is_never_parsed(
-    gateway: Rig, monkeypatch: pytest.MonkeyPatch, streams: bool
-) -> None:
-    """Parsing a long conversation would double the work of passing it on."""
-    parsed: list[Preparer] = []
-    parse: Any = vars(Preparer)["parsed_request"].fget
-
-    def noted(preparer: Preparer) -> Any:
-        parsed.append(preparer)
-        return parse(preparer)
-
-    monkeypatch.setattr(Preparer, "parsed_request", property(noted))
-    with gateway.client() as client:
-        got = client.ask("openai-chat", "gpt-4o", QUESTION, streams=streams)
-        assert got.status == 200
-        assert parsed == []
-        assert client.ask("anthropic", "gpt-4o", QUESTION, streams=streams).status == 200
-    assert parsed != [], "a translated one is parsed"
 
 
 @pytest.mark.parametrize("source", FORMATS)

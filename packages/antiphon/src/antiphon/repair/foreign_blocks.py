@@ -23,10 +23,13 @@ def read_foreign_blocks(messages: Sequence[Message], actions: list[Action]) -> S
     """The messages with foreign blocks read; the same object if there are none."""
     changed: list[Message] | None = None
     for position, message in enumerate(messages):
-        parts = tuple([_read(part) if type(part) is Native else part for part in message.parts])
-        if all(read is part for read, part in zip(parts, message.parts, strict=True)):
+        for part in message.parts:
+            if type(part) is Native and _read(part) is not part:
+                break
+        else:
             continue
         changed = list(messages) if changed is None else changed
+        parts = tuple([_read(part) if type(part) is Native else part for part in message.parts])
         changed[position] = structs.replace(message, parts=parts)
         actions.append(Action("recognised", position, "blocks of another format"))
     return messages if changed is None else changed

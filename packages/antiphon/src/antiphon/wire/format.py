@@ -2,7 +2,7 @@
 
 A format is a package whose `__init__` has its `SPEC` and whose modules have the same names in every format:
 
-    request.py        READER (of bytes and of values), write_request, needs_whole_request; for speed: scan_request
+    request.py        READER (of bytes and of values), write_request, needs_whole_request
     rules             RULES (one entry per rule), check_request
     response.py       read_response, write_response; for speed: scan_usage
     errors.py         read_error, write_error
@@ -136,13 +136,6 @@ class Format:
             return cast(ModelRequest, self._request.read_request(self._decode(body)))
         request = reader.decode(body) if isinstance(body, _BYTES) else None
         return reader.read(self._decode(body)) if request is None else request  # type: ignore[no-any-return]
-
-    def scan_request(self, body: bytes) -> ModelRequest | None:
-        """The request in a body that a proxy can forward unchanged; None if it must be prepared: it has more than text.
-
-        The extras of the result are only the `stream_options` of a chat, as sent.
-        """
-        return self._scan_request(body)
 
     def write_request(
         self, request: ModelRequest, *, strict: bool = False, **options: Unpack[WriteKeywords]
@@ -293,10 +286,6 @@ class Format:
     @cached_property
     def _response(self) -> Any:
         return self._load("response")
-
-    @cached_property
-    def _scan_request(self) -> Callable[[bytes], ModelRequest | None]:
-        return getattr(self._request, "scan_request", _read_whole)
 
     @cached_property
     def _scan_usage(self) -> Callable[[bytes], TokenUsage | None]:

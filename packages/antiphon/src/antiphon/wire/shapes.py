@@ -11,13 +11,15 @@ parameters beside the messages are in alphabetical order, so that a body gives t
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from itertools import compress, repeat
+from operator import attrgetter, is_not
 from typing import Any
 
 import msgspec
 from msgspec import UNSET, Struct
 
-from antiphon.parts import Text, TokenUsage, ToolCallRequest, ToolCallResult
-from antiphon.wire.request import Message, ModelRequest
+from antiphon.parts import TokenUsage
+from antiphon.wire.request import ModelRequest
 
 INVALID = (msgspec.DecodeError, RecursionError, UnicodeError)
 _CHUNK = 16
@@ -142,6 +144,7 @@ class RequestReader:
         fields: list[tuple[str, Any, Any]] = [(name, Any, UNSET) for name in self._names]
         whole = msgspec.defstruct("Body", [(key, list[entry]), *fields], forbid_unknown_fields=True, gc=False)
         self._decode = msgspec.json.Decoder(whole).decode
+        self._values = attrgetter(key, *self._names)
         self._list = msgspec.defstruct("Entries", [("entries", list[entry])], gc=False)  # its decoder is cached
 
     def decode(self, data: bytes) -> ModelRequest | None:
@@ -150,8 +153,9 @@ class RequestReader:
             body = self._decode(data)
         except INVALID:
             return None
-        rest = {name: value for name in self._names if (value := getattr(body, name)) is not UNSET}
-        return self._build(getattr(body, self._key), rest)
+        entries, *values = self._values(body)
+        given = compress(zip(self._names, values, strict=True), map(is_not, values, repeat(UNSET)))  # few of many are
+        return self._build(entries, dict(given))
 
     def read(self, body: dict[str, Any]) -> ModelRequest:
         """The request in a body of plain values."""
@@ -169,53 +173,6 @@ class RequestReader:
             return [shape for chunk in chunks for shape in self.shapes_of(chunk)]
         found: list[Any] = whole.entries
         return found
-
-
-class RequestScanner:
-    """Reads the messages of bodies that a proxy may forward unchanged, and only that beside them which it needs.
-
-    `origin`: the format whose `stream_options` are kept in `native`, as they are sent.
-    """
-
-    def __init__(
-        self, key: str, entry: Any, read_messages: Callable[[list[Any]], Iterable[Message]], *, origin: str = ""
-    ) -> None:
-        fields: list[Any] = [
-            (key, list[entry]),
-            ("model", str, ""),
-            ("stream", bool | None, None),
-            ("service_tier", str | None, None),
-            ("stream_options", Any, UNSET),
-        ]
-        self._decode = msgspec.json.Decoder(msgspec.defstruct("ScannedBody", fields, gc=False)).decode
-        self._key, self._read_messages, self._origin = key, read_messages, origin
-
-    def scan(self, data: bytes) -> ModelRequest | None:
-        """The messages, the model, `stream`, its options and the tier; None if there is more than text, calls and results."""
-        try:
-            body: Any = self._decode(data)
-            messages = tuple(self._read_messages(getattr(body, self._key)))
-        except INVALID:
-            return None
-        if not _has_only_text(messages):
-            return None
-        options = body.stream_options
-        native = {self._origin: {"stream_options": options}} if self._origin and options is not UNSET else None
-        return ModelRequest(
-            messages=messages, model=body.model, stream=body.stream, service_tier=body.service_tier, native=native
-        )
-
-
-def _has_only_text(messages: Iterable[Message]) -> bool:
-    """Whether messages have only text, calls, and results with text."""
-    for message in messages:
-        for part in message.parts:
-            if isinstance(part, ToolCallResult):
-                if any(type(inner) is not Text for inner in part.content):
-                    return False
-            elif type(part) is not Text and type(part) is not ToolCallRequest:
-                return False
-    return True
 
 
 class UsageScanner:

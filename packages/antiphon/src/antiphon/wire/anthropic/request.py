@@ -36,7 +36,7 @@ from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
 from antiphon.wire.loss import Loss, Losses, lose_native
 from antiphon.wire.request import Message, ModelRequest, asks_for_json_object
 from antiphon.wire.rules import json_type_name
-from antiphon.wire.shapes import RequestReader, RequestScanner
+from antiphon.wire.shapes import RequestReader
 
 _fit_max_tokens = MAX_TOKENS.limit.fit  # type: ignore[union-attr]
 
@@ -67,7 +67,6 @@ def _build_request(entries: list[Any], unread: dict[str, Any]) -> ModelRequest:
 
 
 READER = RequestReader("messages", MessageShape, HOST_PARAMETERS, fit_message, _entries_of, _build_request)
-scan_request = RequestScanner("messages", MessageShape, read_messages).scan
 
 
 def _read_system(system: str | list[Any]) -> tuple[Message, ...]:

@@ -68,6 +68,8 @@ HOST_PARAMETERS = ("enable_thinking", "reasoning", "thinking", "top_k")
 def read_parameters(body: dict[str, Any], fields: dict[str, Any]) -> dict[str, Any]:
     """Read the keys of a body into fields of the request; returns the rest, including tools."""
     native = PARAMETER_TABLE.read(body, fields)
+    if not native:
+        return native
     _read_output_tokens(fields, native)
     stop = native.get("stop")
     if type(stop) is str or (type(stop) is list and all(type(sequence) is str for sequence in stop)):

@@ -35,7 +35,7 @@ from antiphon.wire.openai_chat.tools import (
 )
 from antiphon.wire.request import Message, ModelRequest, asks_for_json_object
 from antiphon.wire.rules import json_type_name
-from antiphon.wire.shapes import RequestReader, RequestScanner, Shape, as_dict
+from antiphon.wire.shapes import RequestReader, Shape, as_dict
 from antiphon.wire.tools.call_arguments import wrap_earlier_calls
 from antiphon.wire.vendors import openai
 from antiphon.wire.vendors.openai import OPENAI, SHARED_PARAMETERS
@@ -54,10 +54,11 @@ def _build_request(entries: list[Any], unread: dict[str, Any]) -> ModelRequest:
     """The request of messages and the rest of their body."""
     fields: dict[str, Any] = {"messages": tuple(read_messages(entries))}
     native = read_parameters(unread, fields)
-    _read_tools(fields, native)
-    shared = {key: native.pop(key) for key in SHARED_PARAMETERS if key in native}
-    if shared or native:
-        fields["native"] = {**({OPENAI: shared} if shared else {}), **({FORMAT: native} if native else {})}
+    if native:
+        _read_tools(fields, native)
+        shared = {key: native.pop(key) for key in SHARED_PARAMETERS if key in native}
+        if shared or native:
+            fields["native"] = {**({OPENAI: shared} if shared else {}), **({FORMAT: native} if native else {})}
     return ModelRequest(**fields)
 
 
@@ -125,7 +126,6 @@ def _mentions_json_early(messages: list[Any]) -> bool:
 READER = RequestReader(
     "messages", MessageShape, {*PARAMETERS, *HOST_PARAMETERS}, MESSAGES.fit, _entries_of, _build_request
 )
-scan_request = RequestScanner("messages", MessageShape, read_messages, origin=FORMAT).scan
 
 
 def needs_whole_request(request: ModelRequest, _new: Sequence[Message]) -> bool:
