@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Struct, structs
 
-from antiphon.conversation import Conversation, Decision, RunLimits, ToolLoop, Turn, decide, pending_calls
+from antiphon.conversation import Conversation, Decision, RunLimits, ToolLoop, Turn, decide
 from antiphon.errors import ApprovalPending
 from antiphon.history import (
     AgentHistory,
@@ -213,7 +213,7 @@ def test_no_process_runs_an_unapproved_call(
             judged |= calls_in(kept)
         check(plan, approval, [call_id for call_id in office.ran[len(before) :] if call_id in judged], kept)
         turn = Turn.of(AgentHistory(kept).snapshot())
-        for call in pending_calls(turn):
+        for call in turn.pending:
             decision: Any = data.draw(st.sampled_from(["approve", "deny", "edit", ""]), label="decided")
             if decision:
                 new: dict[str, Any] | str = "1" if call.freeform else {"amount": 1}
@@ -272,7 +272,7 @@ def test_a_process_without_approvals_leaves_a_pending_call_alone(
 def test_a_process_without_the_tool_leaves_a_pending_call_alone(suspended: tuple[Office, AgentHistory]) -> None:
     office, history = suspended
     resumed_by_loop(Conversation(model(PAYMENT), history=history))
-    assert [call.tool_call_id for call in pending_calls(Turn.of(history.snapshot()))] == ["call_0_0"]
+    assert [call.tool_call_id for call in Turn.of(history.snapshot()).pending] == ["call_0_0"]
     decide(history, Decision(tool_call_id="call_0_0", decision="approve"))
     resumed_by_loop(Conversation(model(PAYMENT), tools=office.tools("never"), history=history))
     assert office.ran == ["call_0_0"]
@@ -310,7 +310,7 @@ def test_the_request_survives_forks_rollbacks_and_compaction(suspended: tuple[Of
     for one in (fork, history):
         resumed_by_loop(Conversation(model(PAYMENT), tools=office.tools("never"), history=one))
         assert office.ran == []
-        assert [call.tool_call_id for call in pending_calls(Turn.of(one.snapshot()))] == ["call_0_0"]
+        assert [call.tool_call_id for call in Turn.of(one.snapshot()).pending] == ["call_0_0"]
 
 
 def test_a_tool_that_asks_only_in_the_process_that_resumes() -> None:

@@ -1,7 +1,7 @@
 """One thread with models and tools, and the loop that runs its turns."""
 
 from antiphon.conversation.agent import Agent, HandOff, hand_offs
-from antiphon.conversation.approval import Decision, decide, pending_calls
+from antiphon.conversation.approval import Decision, decide
 from antiphon.conversation.conversation import Conversation
 from antiphon.conversation.events import (
     AgentSwitched,
@@ -65,6 +65,5 @@ __all__ = [
     "Turn",
     "decide",
     "hand_offs",
-    "pending_calls",
     "rounds_of",
 ]

@@ -1,8 +1,9 @@
-"""Decisions of people on calls: the one place where they are recorded, and where the calls that wait for one are found.
+"""Decisions of people on calls: the one place where they are recorded.
 
-Both read the log and nothing else, so any process can list and decide: one that has the tools, and one that has not.
+The calls that wait for one (`Turn.pending`) and the decisions are in the log and nowhere else, so any process can list and
+decide: one that has the tools, and one that has not.
 
-    for call in pending_calls(Turn.of(history.snapshot())):
+    for call in Turn.of(history.snapshot()).pending:
         decide(history, Decision(tool_call_id=call.tool_call_id, decision="approve"))
 
 The call runs when the turn is resumed.
@@ -18,7 +19,6 @@ from msgspec import Struct, structs
 from antiphon.conversation.turn import Turn
 from antiphon.errors import ConversationError
 from antiphon.history import AgentHistory, HumanDecisionEntry
-from antiphon.parts import ToolCallRequest
 from antiphon.tools.call_runner import CallState
 
 Verb: TypeAlias = Literal["approve", "deny", "edit"]
@@ -33,13 +33,6 @@ class Decision(Struct, frozen=True, kw_only=True):
     decision: Verb
     reason: str = ""
     arguments: dict[str, Any] | str | None = None
-
-
-def pending_calls(turn: Turn) -> tuple[ToolCallRequest, ...]:
-    """The calls for which the log has a request for approval and no decision."""
-    if turn.ended or turn.has_failed:
-        return ()  # they are closed, not run, when the turn is resumed
-    return tuple([state.call for state in turn.open_calls.values() if state.needs_approval])
 
 
 def decide(history: AgentHistory, *decisions: Decision) -> tuple[HumanDecisionEntry, ...]:
@@ -77,7 +70,7 @@ def _entry_for(turn: Turn, decision: Decision) -> HumanDecisionEntry:
         )
     state = turn.open_calls.get(decision.tool_call_id)
     if state is None or (state.decision is None and not _can_be_decided(state)):
-        pending = ", ".join(call.tool_call_id for call in pending_calls(turn)) or "none"
+        pending = ", ".join(call.tool_call_id for call in turn.pending) or "none"
         raise ConversationError(f"call {decision.tool_call_id!r} is not pending approval; pending calls: {pending}")
     arguments = None if decision.arguments is None else _arguments_text(state, decision.arguments)
     return HumanDecisionEntry(decision.tool_call_id, decision.decision, decision.reason, arguments)

@@ -185,6 +185,11 @@ class Conversation(SyncClosable, ThreadView, TokenCheck, Generic[State]):
         return self._turn
 
     @property
+    def pending(self) -> tuple[ToolCallRequest, ...]:
+        """The calls that wait for a person."""
+        return self.turn.pending
+
+    @property
     def totals(self) -> RunTotals:
         """What the current run has used: everything since the last message of a person."""
         if self.history.current.version != self._seen_version:

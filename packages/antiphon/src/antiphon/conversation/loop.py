@@ -209,8 +209,8 @@ class ToolLoop:
 
     @property
     def pending(self) -> tuple[ToolCallRequest, ...]:
-        """The calls that need approval, according to the log or to the tools of this process."""
-        return TurnRunner(self._participants, self.limits, None).plan().pending_calls
+        """The calls that wait for a person."""
+        return self.chat.pending
 
     def approve(self, tool_call_id: str = "", reason: str = "") -> None:
         """Allow a call; without an id, the only one that waits. It runs when the run continues."""

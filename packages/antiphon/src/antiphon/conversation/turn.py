@@ -153,6 +153,13 @@ class Turn:
             return self.input is not None
         return self.has_calls or self.is_asked_again or self.output.stop_reason in ("paused", "malformed_call", FAILED)
 
+    @property
+    def pending(self) -> tuple[ToolCallRequest, ...]:
+        """The calls that wait for a person: the log has a request for approval and no decision."""
+        if self.ended or self.has_failed:
+            return ()  # they are closed, not run, when the turn is resumed
+        return tuple([state.call for state in self.open_calls.values() if state.needs_approval])
+
     def _apply_output(self, entry: ModelOutputEntry) -> None:
         self.output = entry
         self.rounds += 1

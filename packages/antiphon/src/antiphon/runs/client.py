@@ -18,7 +18,7 @@ from typing import Any
 
 from msgspec import structs
 
-from antiphon.conversation import Conversation, Decision, RunLimits, Turn, decide, pending_calls
+from antiphon.conversation import Conversation, Decision, RunLimits, Turn, decide
 from antiphon.conversation.agent import Participants
 from antiphon.conversation.inbox import put_result, put_steering
 from antiphon.conversation.message import make_entry
@@ -80,7 +80,7 @@ class Runs:
     def pending(self, run: str) -> tuple[ToolCallRequest, ...]:
         """The calls of a suspended run that need approval."""
         known = self.table.get(run)
-        return pending_approvals(self.store.open(known.conversation)) if known.state == "suspended" else ()
+        return Turn.of(self.store.open(known.conversation).snapshot()).pending if known.state == "suspended" else ()
 
     def approve(self, run: str, call: str | None = None, reason: str = "") -> Run:
         """Approve a call; without an id, the only pending one."""
@@ -173,7 +173,7 @@ class Runs:
         if known.state != "suspended":
             raise RunStateError(f"run {known.id} is {known.display_state}; it has no pending calls")
         history = self.store.open(known.conversation)
-        pending = pending_approvals(history)
+        pending = Turn.of(history.snapshot()).pending
         if call is None and len(pending) > 1:
             names = ", ".join(f"{each.tool_call_id} ({each.tool_name})" for each in pending)
             raise RunStateError(f"run {known.id} has several pending calls; name one: {names}")
@@ -181,7 +181,8 @@ class Runs:
             call = pending[0].tool_call_id
         if call is not None:
             decide(history, structs.replace(decision, tool_call_id=call))
-        return self.table.get(known.id) if pending_approvals(history) else self.table.wake(known.id)
+        still_pending = Turn.of(history.snapshot()).pending
+        return self.table.get(known.id) if still_pending else self.table.wake(known.id)
 
 
 def submit(
@@ -223,27 +224,11 @@ def continue_steered(store: HistoryStore, run: Run) -> Run:
 def can_continue(store: HistoryStore, conversation: str) -> bool:
     """Whether a suspended run can go on: no call needs a person, and a result from outside that was waited for is there."""
     history = store.open(conversation)
-    if pending_approvals(history):
-        return False
-    waiting = [
-        call for call, state in Turn.of(history.snapshot()).open_calls.items() if state.is_later and not state.result
-    ]
-    return not waiting or any(item.key in waiting for item in history.inbox.items())
-
-
-def pending_approvals(history: AgentHistory) -> tuple[ToolCallRequest, ...]:
-    """The calls of a suspended turn that need approval."""
     turn = Turn.of(history.snapshot())
-    if any(state.approval_requested for state in turn.open_calls.values()):
-        return pending_calls(turn)
-    if any(state.is_later for state in turn.open_calls.values()):
-        return ()
-    # Older versions did not record requests; in a turn they suspended, every call that needs no approval has run.
-    return tuple(
-        state.call
-        for state in turn.open_calls.values()
-        if state.result is None and state.decision is None and state.started is None
-    )
+    if turn.pending:
+        return False
+    waiting = [call for call, state in turn.open_calls.items() if state.is_later and not state.result]
+    return not waiting or any(item.key in waiting for item in history.inbox.items())
 
 
 def record_interrupted(history: AgentHistory) -> None:

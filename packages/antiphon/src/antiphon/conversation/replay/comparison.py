@@ -14,7 +14,6 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct, structs
 
-from antiphon.conversation.approval import pending_calls
 from antiphon.conversation.replay.recorded_results import call_key, served_calls
 from antiphon.conversation.turn import Turn, TurnIndex, end_reason, rounds_of, starts_turn
 from antiphon.errors import ConversationError
@@ -161,7 +160,7 @@ def _steps_of(snapshot: AgentHistorySnapshot, at: int, original: TurnIndex | Non
     """The steps after entry `at` by turn and round; of a replay of `original`, in the numbers that has."""
     entries = {entry.sequence_number: entry for entry in snapshot.effective}
     served = served_calls(snapshot.entries.since(at))
-    waiting = {call.tool_call_id for call in pending_calls(Turn.of(snapshot))}
+    waiting = {call.tool_call_id for call in Turn.of(snapshot).pending}
     turns: dict[int, int] = {}
     steps: _Places = {}
     for each in rounds_of(snapshot):
@@ -255,7 +254,7 @@ def _branch(conversation: str, snapshot: AgentHistorySnapshot, at: int, steps: S
     turn = Turn.of(snapshot)
     stopped: Literal["", "waiting", "failed", "unfinished"] = ""
     detail = ""
-    if waiting := pending_calls(turn):
+    if waiting := turn.pending:
         stopped, detail = "waiting", ", ".join(dict.fromkeys(call.tool_name for call in waiting))
     elif turn.open_calls or turn.needs_model:
         detail = _last_failure(snapshot, at)
