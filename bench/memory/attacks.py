@@ -278,6 +278,17 @@ def _requests(path: str, make: Callable[[Victim, int], bytes]) -> Attack:
 
 
 @contextmanager
+def _in_progress(victim: Victim) -> Iterator[None]:
+    """Whole requests that are translated and sent, and never answered."""
+    body = _question(victim.piece, store=False)
+    with ExitStack() as stack:
+        for _ in range(_MESSAGES):
+            connection = stack.enter_context(victim.connect())
+            _send(connection, _head("/v1/responses", _KEY, f"content-length: {len(body)}", "application/json") + body)
+        yield
+
+
+@contextmanager
 def _conversation_items(victim: Victim) -> Iterator[None]:
     _, answer = victim.ask("/v1/conversations", b"{}", KEYS["ATTACKER_KEY"])
     path = f"/v1/conversations/{msgspec.json.decode(answer)['id']}/items"
@@ -307,6 +318,7 @@ ATTACKS: Mapping[str, Attack] = {
     "login forms without a key": _unfinished(_LOGIN, "", _FORM),
     "login form in 2-byte chunks, without a key": _small_pieces(_LOGIN, "", _FORM, b"2\r\naa\r\n"),
     "bodies for a probe, without a key": _unfinished("/healthz", "", "application/json", "GET"),
+    "requests in progress for another format": _in_progress,
     "WebSocket warm-ups": _messages(lambda victim, _: _create(victim, generate=False)),
     "WebSocket requests that wait": _messages(lambda victim, _: _create(victim), _SILENT_REQUEST),
     "WebSocket requests in progress": _messages(lambda victim, number: _create(victim, stream_id=f"{number}")),

@@ -79,6 +79,14 @@ def internal_error(format_name: str, request_id: str, headers: Mapping[str, str]
     return error_response(format_name, ProviderError(message, "server"), status=500, headers=headers)
 
 
+class Overloaded(Exception):
+    """A request finds too many bytes waiting while it is worked on."""
+
+    def __init__(self, refusal: str) -> None:
+        super().__init__(refusal)
+        self.error = overloaded(refusal)
+
+
 def overloaded(refusal: str) -> ProviderError:
     """The error of a request that finds too many bytes waiting (`Governor`)."""
     return ProviderError(refusal, "overloaded", retry_after=_RETRY_SECONDS)

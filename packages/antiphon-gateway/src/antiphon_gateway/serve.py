@@ -114,6 +114,8 @@ async def serve(
     shared = services.shared
     loaded = LoadedConfig(config, services.transport, environ=environ, stored_keys=services.stored_keys)
     gateway = Gateway(loaded, services)
+    if services.ledger is not None:
+        services.ledger.recover()  # with the prices of this configuration
     mounted = chat(gateway) if chat is not None else None
     if mounted is not None:
         gateway.mount(mounted)
@@ -262,15 +264,13 @@ def _open_ledger(
     if not config.ledger.enabled:
         return None
     address = ledger_address(config, environ)
-    ledger = UsageLedger(
+    return UsageLedger(
         lambda: open_operator_database(address, prices()),
         prices=prices,
         location=display_location(address),
         journal=journal_folder(address),
         retention_days=config.ledger.retention_days,
     )
-    ledger.recover()
-    return ledger
 
 
 def _ignore_hangups() -> None:

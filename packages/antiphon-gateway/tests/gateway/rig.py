@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import http.client
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -13,6 +15,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct, structs
 
+from antiphon.http.client.client import HttpClient
 from antiphon.wire import FORMATS, formats
 from antiphon.wire.delta import Assembler
 from antiphon.wire.output import ModelOutput, ProviderError
@@ -221,7 +224,12 @@ def serving(
 ) -> Iterator[tuple[int, int]]:
     """A gateway in a thread with a loop of its own; the ports it serves. `path` is the file it reloads, if it has one."""
     ports: list[tuple[int, int]] = []
+    gateways: list[Gateway] = []
     loop, stop, is_up = new_loop(), asyncio.Event(), threading.Event()
+
+    def see(gateway: Gateway) -> Any:
+        gateways.append(gateway)
+        return tape(gateway) if tape is not None else None
 
     def ready(opened: tuple[int, int]) -> None:
         ports.append(opened)
@@ -229,14 +237,43 @@ def serving(
 
     def run() -> None:
         with asyncio.Runner(loop_factory=lambda: loop) as runner:
-            runner.run(serve(config, path=path, ready=ready, environ=environ, stop=stop, tape=tape))
+            runner.run(serve(config, path=path, ready=ready, environ=environ, stop=stop, tape=see))
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
     assert is_up.wait(20), "the gateway did not begin to serve"
+    before = tasks_of(loop)
     try:
         yield ports[0]
+        deadline = time.monotonic() + 20
+        while left := left_over(gateways[0], loop, before):
+            assert time.monotonic() < deadline, f"after the last request: {left}"
+            time.sleep(0.01)
     finally:
         loop.call_soon_threadsafe(stop.set)
         thread.join(20)
         assert not thread.is_alive(), "the gateway did not stop"
+
+
+def tasks_of(loop: asyncio.AbstractEventLoop) -> frozenset[str]:
+    """The tasks of a loop in another thread, by the names of their coroutines."""
+    with contextlib.suppress(RuntimeError):  # one came while they were listed
+        return frozenset(getattr(task.get_coro(), "__qualname__", "?") for task in asyncio.all_tasks(loop))
+    return tasks_of(loop)
+
+
+def left_over(gateway: Gateway, loop: asyncio.AbstractEventLoop, before: frozenset[str]) -> str:
+    """What a gateway still has after the last request: bytes that wait, upstream connections in use, tasks. Empty: nothing."""
+    services = gateway.services
+    left = []
+    followable = sum(answer.hold.size for answer in list(services.background._answers.values()))
+    if services.governor.used != followable:
+        left.append(f"bytes are held: {services.governor.used_by}, {followable} of them for those who follow answers")
+    assert isinstance(services.transport, HttpClient)
+    for pool in list(services.transport._pools.values()):
+        in_use = pool.connections - {each for idle in list(pool.idle.values()) for each in idle}
+        if in_use:
+            left.append(f"{len(in_use)} upstream connections are in use")
+    if tasks := tasks_of(loop) - before:
+        left.append(f"tasks run: {', '.join(sorted(tasks))}")
+    return "; ".join(left)

@@ -73,8 +73,10 @@ async def create_in_background(asked: Generation) -> Response:
     fields["stream"] = msgspec.Raw(_TRUE)
     answer_id = f"{ID_PREFIXES[format_name]}{new_id()}"
     seconds = asked.loaded.config.gateway.request_seconds
+    hold = services.governor.hold(asked.key.name)
     run = structs.replace(
         asked.request,
+        hold=hold,
         body=msgspec.json.encode(fields),
         deadline=time.monotonic() + seconds,
         begin_early=None,  # the connection belongs to the client's next request by then
@@ -82,7 +84,6 @@ async def create_in_background(asked: Generation) -> Response:
     generation = Generation(services, asked.loaded, run, asked.endpoint, asked.key)
     generation.answer_id, generation.settings = answer_id, {"background": True}
     generation.is_counted = True
-    hold = services.governor.hold(asked.key.name)
     if asked.request.hold is not None:
         hold.take_over(asked.request.hold)
     if refusal := hold.grow(_ANSWER_BYTES + len(run.body)):

@@ -18,6 +18,7 @@ from antiphon.wire.capabilities import look_up
 from antiphon.wire.output import ProviderError
 from antiphon.wire.request import ModelRequest
 from antiphon_gateway.config.settings import GatewaySettings
+from antiphon_gateway.errors import Overloaded
 from antiphon_gateway.generate.channels import Scrub
 from antiphon_gateway.generate.preparer import StrictRefusal
 from antiphon_gateway.observe.charging import estimated_tokens
@@ -75,9 +76,8 @@ class StreamFailover:
         self._continuation = continuation
         self._record = record
         self._scrub = scrub
-        self._hold = (
-            hold.move() if hold is not None else None
-        )  # the connection gives its own back when the response begins
+        self.hold = hold.move() if hold is not None else None
+        """The connection gives its own back when the response begins."""
 
     @property
     def stall_seconds(self) -> float:
@@ -95,7 +95,7 @@ class StreamFailover:
             record.broken_tokens += record.prompt_estimate + estimated_tokens(self._continuation.text)
         try:
             reply = await self._call.continued(self._continuation, error)
-        except StrictRefusal:
+        except (StrictRefusal, Overloaded):
             raise UpstreamFailed(error) from None
         except UpstreamFailed as failure:
             raise UpstreamFailed(self._scrub(failure.error)) from None
@@ -104,5 +104,5 @@ class StreamFailover:
 
     def close(self) -> None:
         """The request is over."""
-        if self._hold is not None:
-            self._hold.release()
+        if self.hold is not None:
+            self.hold.release()

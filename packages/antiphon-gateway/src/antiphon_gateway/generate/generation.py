@@ -29,7 +29,7 @@ from antiphon.wire.loss import Loss
 from antiphon.wire.output import ModelOutput, ProviderError
 from antiphon_gateway.access.accounts import priced_targets
 from antiphon_gateway.access.client_keys import ClientKey
-from antiphon_gateway.errors import error_response
+from antiphon_gateway.errors import Overloaded, error_response
 from antiphon_gateway.generate.answer_keeper import AnswerKeeper
 from antiphon_gateway.generate.answer_model import with_requested_model
 from antiphon_gateway.generate.answer_recording import AnswerRecording
@@ -90,6 +90,7 @@ class Generation(MeteredRequest):
         if self.endpoint.resource and self.endpoint.format != "gemini":
             body = with_model(body, self.endpoint.resource)  # Azure names it in the path
         record.prompt_estimate = prompt_estimate(body)
+        preparer.hold = self.request.hold
         seen = preparer.read(body)
         model = seen.model
         record.streams, record.service_tier = preparer.streams, seen.service_tier or ""
@@ -232,7 +233,7 @@ class Generation(MeteredRequest):
         )
         try:
             reply = await call.reply()
-        except UpstreamFailed as failure:
+        except (UpstreamFailed, Overloaded) as failure:
             if not early.stop():
                 raise
             return self._error_event(failure.error)
@@ -281,6 +282,7 @@ class Generation(MeteredRequest):
         failover = None
         if continuation is not None:
             failover = StreamFailover(call, continuation, self.record, self._scrub, self.request.hold, gateway)
+            self._preparer.hold = failover.hold
         if recording is None and isinstance(channel, Same):
             self._preparer.drop(keeps_body=failover is not None)
         items = keeper.input_items() if keeper is not None and recording is not None else []

@@ -22,6 +22,7 @@ import msgspec
 from msgspec import field, structs
 
 from antiphon.errors import UnknownResponse
+from antiphon.http.governor import Hold
 from antiphon.parts import Audio, Document, Image, Part, Text, TokenUsage, ToolCallRequest, ToolCallResult
 from antiphon.providers.engine.attempt import UpstreamRequest
 from antiphon.providers.engine.provider import Provider
@@ -40,6 +41,7 @@ from antiphon.wire.loss import Loss
 from antiphon.wire.openai_chat.dialects import UNKNOWN_HOST
 from antiphon.wire.output import ModelOutput, ProviderError
 from antiphon.wire.request import Message, ModelRequest, PromptCaching, ToolDefinition, server_state
+from antiphon_gateway.errors import Overloaded
 from antiphon_gateway.generate.body_fields import (
     INCLUDE_USAGE,
     replace_model,
@@ -108,6 +110,8 @@ class Preparer:
     streams = False
     keeps_answer = False
     preferred = ("", "")
+    hold: Hold | None = None
+    """Counts the body, and again when it is parsed, and when it is written."""
     _parsed: ModelRequest | None = None
     _last: PreparedRequest | None = None
     _is_rewritten = False
@@ -144,7 +148,13 @@ class Preparer:
             if self.endpoint.format == "gemini":
                 request = structs.replace(request, model=self.endpoint.resource, stream=self.endpoint.stream)
             self._parsed = request
+            self._count(len(self.body))
         return self._parsed
+
+    def _count(self, size: int) -> None:
+        """Count what preparing takes. Raises `Overloaded`."""
+        if self.hold is not None and (refusal := self.hold.grow_working(size)):
+            raise Overloaded(refusal)
 
     def drop(self, *, keeps_body: bool = False) -> None:
         """What was parsed need not be kept; without `keeps_body` nothing is prepared again."""
@@ -328,7 +338,7 @@ class Preparer:
             check_server_state(request, client_format, target)
         losses: list[Loss] = []
         if settings.fetch_media:
-            request, losses = await self.services.media.inline_media(request, needs_inline_media(provider))
+            request, losses = await self.services.media.inline_media(request, needs_inline_media(provider), self.hold)
         repairs: list[Action] = []
         repaired = request
         if settings.repair:
@@ -352,6 +362,7 @@ class Preparer:
         if not same_format and options.get("dialect") == "compatible":
             options = {**options, "dialect": UNKNOWN_HOST}
         data, lost = provider.wire.encode_request(named, **options)
+        self._count(len(data))
         restores_calls = same_format and must_restore_calls(parsed_request, provider.format)
         return PreparedRequest(
             provider,

@@ -25,10 +25,12 @@ from antiphon.errors import MediaFetchError, TransportError
 from antiphon.http.client.address_guard import WEB_PORTS, AddressGuard, IpAddress, Resolve
 from antiphon.http.client.client import HttpClient
 from antiphon.http.client.request import HttpRequest, HttpResponse, Timeouts
+from antiphon.http.governor import Governor, Hold
 from antiphon.media_types import sniff_bytes
 from antiphon.parts import Audio, Document, Image, Part, Text, ToolCallResult
 from antiphon.wire.loss import Loss
 from antiphon.wire.request import Message, ModelRequest
+from antiphon_gateway.errors import Overloaded
 
 Media: TypeAlias = Image | Audio | Document
 _MEDIA = (Image, Audio, Document)
@@ -95,13 +97,23 @@ class MediaFetcher:
         return await self._fetch_cached(url, _RequestBudget(self.limits))
 
     async def inline_media(
-        self, request: ModelRequest, wants: Callable[[Part], bool]
+        self, request: ModelRequest, wants: Callable[[Part], bool], hold: Hold | None = None
     ) -> tuple[ModelRequest, list[Loss]]:
-        """The request with the media selected by `wants` inlined, and the losses. The same object if there is none."""
+        """The request with the media selected by `wants` inlined, and the losses. The same object if there is none.
+
+        `hold` counts what is fetched. Raises `Overloaded`.
+        """
         urls = {part.url: None for message in request.messages for part in _media(message) if _needs_fetch(part, wants)}
         if not urls:
             return request, []
-        found = await self._fetch_many(list(urls))
+        # Of its own while it is fetched: if the client leaves, its request gives back what it has before the fetching ends.
+        counted = hold.another() if hold is not None else Governor().hold()
+        try:
+            found = await self._fetch_many(list(urls), _RequestBudget(self.limits, counted))
+            if hold is not None:
+                hold.take_over(counted)
+        finally:
+            counted.release()
         losses: list[Loss] = []
         messages: list[Message] = []
         for place, message in enumerate(request.messages):
@@ -112,8 +124,9 @@ class MediaFetcher:
             messages.append(message if parts == message.parts else structs.replace(message, parts=parts))
         return structs.replace(request, messages=tuple(messages)), losses
 
-    async def _fetch_many(self, urls: list[str]) -> dict[str, FetchedMedia | MediaFetchError]:
-        allowance = _RequestBudget(self.limits)
+    async def _fetch_many(
+        self, urls: list[str], allowance: _RequestBudget
+    ) -> dict[str, FetchedMedia | MediaFetchError]:
         found: dict[str, FetchedMedia | MediaFetchError] = {}
         async with asyncio.TaskGroup() as group:
             turns = asyncio.Semaphore(self.limits.at_once)
@@ -127,6 +140,8 @@ class MediaFetcher:
 
             for url in urls:
                 group.create_task(one(url))
+        if allowance.refusal:
+            raise Overloaded(allowance.refusal)
         return found
 
     async def _fetch_cached(self, url: str, allowance: _RequestBudget) -> FetchedMedia:
@@ -200,7 +215,10 @@ class MediaFetcher:
 class _RequestBudget:
     """The bytes and the time that remain for the parts of one request together."""
 
-    def __init__(self, limits: MediaLimits) -> None:
+    def __init__(self, limits: MediaLimits, hold: Hold | None = None) -> None:
+        self.refusal = ""
+        """Why the server takes no more."""
+        self._hold = hold
         self._left = limits.request_bytes
         self._deadline = asyncio.get_running_loop().time() + limits.request_seconds
 
@@ -215,6 +233,9 @@ class _RequestBudget:
         self._left -= size
         if self._left < 0:
             raise MediaFetchError("the media of the request exceed the limit together")
+        if self._hold is not None and (refusal := self._hold.grow(size)):
+            self.refusal = refusal
+            raise MediaFetchError(refusal)
 
 
 def _media(message: Message) -> Iterator[Media]:

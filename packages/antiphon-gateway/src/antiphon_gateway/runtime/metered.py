@@ -24,7 +24,7 @@ from antiphon.providers.routes import Target
 from antiphon.wire.output import ProviderError
 from antiphon_gateway.access.admission import MAX_KEYLESS_BYTES, MAX_SETTINGS_BYTES
 from antiphon_gateway.access.client_keys import ClientKey
-from antiphon_gateway.errors import error_response, internal_error, provider_error_response, store_failure
+from antiphon_gateway.errors import Overloaded, error_response, internal_error, provider_error_response, store_failure
 from antiphon_gateway.observe.record import Charge, Record
 from antiphon_gateway.routes import Endpoint
 from antiphon_gateway.runtime.loaded import LoadedConfig
@@ -208,6 +208,8 @@ class MeteredRequest(ABC):
             return self.refuse(unknown_model_error(self.record.requested_model, models))
         if isinstance(error, UnknownResponse):
             return self.refuse(to_provider_error(error), error.status)
+        if isinstance(error, Overloaded):
+            return self.refuse(error.error)
         if isinstance(error, StateLimitReached):
             return self.refuse(ProviderError(str(error), "too_large"))
         if isinstance(error, StoreError):

@@ -229,7 +229,7 @@ def test_another_key_cannot_see_or_cancel_it(tmp_path: Path) -> None:
 
 
 def test_answers_in_the_background_are_counted_until_they_end() -> None:
-    with rig(structs.replace(FAST, max_buffered_bytes=4_000_000, state_bytes=50_000_000)) as gateway:
+    with rig(structs.replace(FAST, max_buffered_bytes=6_000_000, state_bytes=50_000_000)) as gateway:
         upstream = gateway.upstreams["anthropic"]
         body = {"model": "to-anthropic", "input": "x" * 700_000, "background": True}
         with gateway.client() as client:

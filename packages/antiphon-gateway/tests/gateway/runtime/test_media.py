@@ -14,10 +14,12 @@ from hypothesis import strategies as st
 
 from antiphon.errors import MediaFetchError
 from antiphon.http.client.address_guard import AddressGuard, IpAddress, is_public
+from antiphon.http.governor import Governor
 from antiphon.media_types import sniff_bytes
 from antiphon.parts import Audio, Document, Image, Native, Part, Text, ToolCallResult
 from antiphon.wire.loss import Loss
 from antiphon.wire.request import Message, ModelRequest
+from antiphon_gateway.errors import Overloaded
 from antiphon_gateway.runtime.media import FetchedMedia, MediaFetcher, MediaLimits
 from providers import scripted_server
 from providers.scripted_server import Received, Reply
@@ -431,6 +433,18 @@ def test_the_parts_of_a_request_share_an_allowance() -> None:
         assert len(losses) == 2
         assert all("exceed the limit together" in loss.why for loss in losses)
         assert sum(isinstance(part, Image) and bool(part.data) for part in found.messages[1].parts) == 3
+
+
+def test_what_is_fetched_is_counted_and_refused_if_too_much_waits() -> None:
+    governor = Governor(150)
+    hold = governor.hold("client")
+    with ScriptedServer(lambda _: PICTURE) as server:
+        one, two = (request_of(*(Image(url=f"{server.url}/{n}.png") for n in range(count))) for count in (1, 3))
+        asyncio.run(fetcher().inline_media(one, always, hold))
+        assert hold.size == len(PNG)
+        with pytest.raises(Overloaded, match="max_buffered_bytes"):
+            asyncio.run(fetcher().inline_media(two, always, hold))
+    assert governor.used == hold.size == len(PNG), "what was fetched for nothing is given back"
 
 
 def test_the_parts_of_a_request_share_their_time() -> None:

@@ -17,6 +17,8 @@ from typing import Final
 from msgspec import Struct
 
 MEBIBYTE: Final = 1024 * 1024
+_WORKING_SHARE = 1.5
+"""The limits while requests are worked on: these count several times, as they came, parsed and written again."""
 
 
 class Governor:
@@ -48,12 +50,15 @@ class Governor:
             return min(MEBIBYTE, self.limit // 8)
         return self.limit // 2 if self._is_shared() else self.limit
 
-    def excess(self, owner: str | None, size: int) -> str:
-        """Why a client may not hold `size` more bytes; empty if it may."""
-        if self.used + size > self.limit:
+    def excess(self, owner: str | None, size: int, share: float = 1.0, *, is_alone: bool = False) -> str:
+        """Why a client may not hold `size` more bytes; empty if it may.
+
+        `share` of the limits counts; for the only request of a client (`is_alone`) that of all clients alone.
+        """
+        if self.used + size > self.limit * share:
             return f"too many bytes wait on this server ({self._setting} = {self.limit:,}); retry later"
         most = self.most(owner)
-        if self.used_by.get(owner, 0) + size > most:
+        if not is_alone and self.used_by.get(owner, 0) + size > most * share:
             whose = "requests without a key" if owner is None else "this client's requests"
             return f"too many bytes of {whose} wait (at most {most:,}, by {self._setting}); retry later"
         return ""
@@ -74,10 +79,27 @@ class Hold(Struct, eq=False):
             refusal = governor.excess(owner, size)
             if refusal:
                 return refusal
+        self._count(size)
+        return ""
+
+    def grow_working(self, size: int) -> str:
+        """Count the copies that working on the held bytes takes. Returns why that is refused, as `grow`.
+
+        They may be half as much as everything that waits. A request that is alone is always worked on: it was accepted.
+        """
+        governor, owner = self._governor, self.owner
+        if self.size != governor.used:
+            is_alone = self.size == governor.used_by.get(owner)
+            if refusal := governor.excess(owner, size, _WORKING_SHARE, is_alone=is_alone):
+                return refusal
+        self._count(size)
+        return ""
+
+    def _count(self, size: int) -> None:
+        governor, owner = self._governor, self.owner
         self.size += size
         governor.used += size
         governor.used_by[owner] = governor.used_by.get(owner, 0) + size
-        return ""
 
     def another(self) -> Hold:
         """A hold of the same client, with nothing in it."""

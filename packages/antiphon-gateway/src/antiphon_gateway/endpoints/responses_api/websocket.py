@@ -344,6 +344,7 @@ class ResponseSocket:
             return False
         seconds = self._limits().request_seconds
         request.deadline = time.monotonic() + seconds
+        request.hold = lane.hold
         refusal: Response | None = None
         try:
             refusal = self._wrong_results(body, previous)

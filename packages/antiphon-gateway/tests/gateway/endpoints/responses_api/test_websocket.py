@@ -255,7 +255,7 @@ def test_messages_that_wait_are_counted_and_given_back() -> None:
             with Connection(gateway) as connection:
                 connection.send(model="to-anthropic", store=False, input="Never answered")
                 for _ in range(4):
-                    connection.send(model="to-gemini", store=False, input="x" * 300_000)
+                    connection.send(model="to-gemini", store=False, input="x" * 260_000)
                 refused = connection.receive()
                 assert (refused["type"], refused["status"]) == ("error", 503)
                 assert "gateway.max_buffered_bytes" in refused["error"]["message"]
