@@ -29,7 +29,7 @@ define INSTALL_PEERS
 	@{ $(call PIP,$(1),-r $(2)); } || while read -r peer; do { $(call PIP,$(1),"$$peer"); } < /dev/null || echo "$$peer cannot be installed here and will not be measured"; done < $(2)
 endef
 
-.PHONY: dist run resume demo web serve local-model docs test test-all floors integrations effects budget checks lint lint-only types page-types format bench pictures fuzz clean
+.PHONY: dist run resume demo web serve local-model docs test test-all floors integrations referees effects budget checks lint lint-only types page-types format bench pictures fuzz clean
 
 run: $(RUN)           ## set up and open a chat that works at once: no key, no network. Without a terminal: the worked demo
 	@if [ -t 0 ] && [ -t 1 ]; then $(BIN)/antiphon chat; else $(BIN)/python examples/the_loop.py; fi
@@ -66,6 +66,9 @@ effects: $(READY) .venv-effects-peers/.ready   ## what is paid twice if a proces
 
 integrations: .venv-integrations/.ready   ## the integrations with other libraries, against those libraries
 	.venv-integrations/bin/python -m pytest packages/antiphon/tests/integrations
+
+referees: .venv-referees/.ready   ## tasks of other people, played through our loop and killed at every step
+	.venv-referees/bin/python -m pytest -s tests/referees
 
 budget: $(READY)        ## count the instructions of the hot paths, and compare with the budget
 	$(BIN)/python -m pytest tests/benchmarks/test_budget.py
@@ -107,7 +110,7 @@ fuzz: $(READY)          ## coverage-guided fuzzing of every reader, for SECONDS 
 	mkdir -p .fuzz && $(BIN)/python fuzz .fuzz -max_total_time=$(or $(SECONDS),60) -timeout=20 -rss_limit_mb=4096
 
 clean:
-	rm -rf $(VENV) .venv-integrations .venv-effects-peers .venv-peers .venv-loop-peers .venv-gateway-peers .venv-floors .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-integrations .venv-referees .venv-effects-peers .venv-peers .venv-loop-peers .venv-gateway-peers .venv-floors .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(RUN): $(wildcard packages/*/pyproject.toml) constraints.txt
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else "Antiphon needs Python 3.11 or newer; %s is %d.%d. Name another: make PYTHON=python3.12 ..." % (sys.executable, v[0], v[1]))'
@@ -143,11 +146,18 @@ $(BROWSER): $(READY)    # a browser for the tests of the chat's page; where it c
 	  command -v chromium >/dev/null || echo "no chromium here, and it cannot be installed: the tests of the page in a browser are skipped"
 	@touch $(BROWSER)
 
-# the other libraries, and behind them everything that is installed for the tests
+# the other libraries, and after them everything that is installed for the tests
+define INSTALL_BESIDE
+	$(call INSTALL_PEERS,$(1),$(2))
+	@$(BIN)/python -c 'import site; print("import site; site.addsitedir(%r)" % site.getsitepackages()[0])' > $$($(1)/bin/python -c 'import site; print(site.getsitepackages()[0])')/tests.pth
+	@touch $(1)/.ready
+endef
+
 .venv-integrations/.ready: $(READY) packages/antiphon/tests/integrations/libraries.txt
-	$(call INSTALL_PEERS,.venv-integrations,packages/antiphon/tests/integrations/libraries.txt)
-	@$(BIN)/python -c 'import site; print("import site; site.addsitedir(%r)" % site.getsitepackages()[0])' > $$(.venv-integrations/bin/python -c 'import site; print(site.getsitepackages()[0])')/tests.pth
-	@touch $@
+	$(call INSTALL_BESIDE,.venv-integrations,packages/antiphon/tests/integrations/libraries.txt)
+
+.venv-referees/.ready: $(READY) tests/referees/libraries.txt
+	$(call INSTALL_BESIDE,.venv-referees,tests/referees/libraries.txt)
 
 .venv-peers/.ready: $(READY) bench/peers/formats.txt
 	$(call INSTALL_PEERS,.venv-peers,bench/peers/formats.txt)
