@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, settings
 
 from antiphon.history import SqliteStore
 from support.chromium import REQUIRED, _chromium, chromium
+from support.pairwise import mark_others_slow
 from support.postgres_server import PostgresServer, programs
 
 __all__ = ["_chromium", "chromium"]  # fixtures for every test
@@ -83,7 +84,9 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
+@pytest.hookimpl(tryfirst=True)  # before `-m` selects
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    mark_others_slow(items)
     for item in items:
         if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(_SLOW_SECONDS))

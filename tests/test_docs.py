@@ -50,9 +50,17 @@ def commands(block: str) -> list[tuple[str, str]]:
     return [(command, shown) for command, _, shown in (part.partition("\n") for part in parts)]
 
 
-@pytest.mark.parametrize(
-    "page", [page for page in PAGES if blocks(page, "console")], ids=lambda page: str(page.relative_to(ROOT))
-)
+def console_pages() -> list[object]:
+    """Every page with commands. The everyday run types those of the README and of the command line."""
+    pages = [page for page in PAGES if blocks(page, "console")]
+    is_slow = [page.parent != ROOT and page.name != "cli.md" for page in pages]
+    return [
+        pytest.param(page, id=str(page.relative_to(ROOT)), marks=[pytest.mark.slow] if slow else [])
+        for page, slow in zip(pages, is_slow, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("page", console_pages())
 def test_console_examples_print_what_the_page_shows(page: Path, place: Path) -> None:
     (place / "talk.jsonl").write_bytes((ROOT / "tests" / "support" / "example_conversation.jsonl").read_bytes())
     (place / "body.json").write_text(
@@ -101,27 +109,35 @@ def test_every_page_is_in_the_menu_of_the_site() -> None:
     assert [page for page in pages if f": {page}\n" not in menu] == []
 
 
+DEMOS = [
+    ("the_log.py", ["it ended with signal 9", "exported again, the same: True"]),
+    (
+        "the_runs.py",
+        ["doomed ended with signal 9", "6 done", "were taken over", "each once: True", "done: answered"],
+    ),
+    ("the_loop.py", ["it ended with signal 9", "Outcome unknown", "create_plan", "booked: Oslo"]),
+    (
+        "hooks.py",
+        ["I may not delete her", "result: Ada, [mail]", "is not allowed here", "refused: the budget of 40 tokens"],
+    ),
+    ("agent_framework_history.py", ["It rains in Oslo.", "'tool_call_results'", "6 messages for Anthropic"]),
+    ("typed_state.py", ["one is left", "state: Stock(items={'lamp': 1}, sold=2)"]),
+    ("agents.py", ["planner hands off to executor", "calls ask_historian", "answered: Approved."]),
+    ("telemetry.py", ["invoke_agent forecaster", "  chat scripted (", "  execute_tool weather"]),
+    ("tool_call_stream.py", ['arguments: {"to":', "result: sent to Ada, 38 characters"]),
+    ("mcp_resources.py", ["resources: ['notes://today']", "prompts: ['summarize']", "result: 2"]),
+    ("testing_an_agent.py", ["test_it_looks_the_order_up: passed", "test_a_refund_waits_for_a_person: passed"]),
+    ("typed_output.py", ["so far: {'title': 'Toaster", "answer.priority", "ticket: Ticket(title='Toaster burns'"]),
+]
+
+
 @pytest.mark.parametrize(
     ("example", "expected"),
     [
-        ("the_log.py", ["it ended with signal 9", "exported again, the same: True"]),
-        (
-            "the_runs.py",
-            ["doomed ended with signal 9", "6 done", "were taken over", "each once: True", "done: answered"],
-        ),
-        ("the_loop.py", ["it ended with signal 9", "Outcome unknown", "create_plan", "booked: Oslo"]),
-        (
-            "hooks.py",
-            ["I may not delete her", "result: Ada, [mail]", "is not allowed here", "refused: the budget of 40 tokens"],
-        ),
-        ("agent_framework_history.py", ["It rains in Oslo.", "'tool_call_results'", "6 messages for Anthropic"]),
-        ("typed_state.py", ["one is left", "state: Stock(items={'lamp': 1}, sold=2)"]),
-        ("agents.py", ["planner hands off to executor", "calls ask_historian", "answered: Approved."]),
-        ("telemetry.py", ["invoke_agent forecaster", "  chat scripted (", "  execute_tool weather"]),
-        ("tool_call_stream.py", ['arguments: {"to":', "result: sent to Ada, 38 characters"]),
-        ("mcp_resources.py", ["resources: ['notes://today']", "prompts: ['summarize']", "result: 2"]),
-        ("testing_an_agent.py", ["test_it_looks_the_order_up: passed", "test_a_refund_waits_for_a_person: passed"]),
-        ("typed_output.py", ["so far: {'title': 'Toaster", "answer.priority", "ticket: Ticket(title='Toaster burns'"]),
+        pytest.param(
+            *demo, marks=[] if demo[0] == "the_loop.py" else [pytest.mark.slow]
+        )  # the one of `make demo` is everyday
+        for demo in DEMOS
     ],
 )
 def test_the_demos_run(example: str, expected: list[str], place: Path) -> None:

@@ -20,6 +20,7 @@ from gateway.rig import MODELS
 from gateway.strict_upstream import StrictUpstream
 from providers.sample_answers import PRESET_OF
 
+pytestmark = pytest.mark.pairwise
 KEY = "sk-test-0123456789"
 
 

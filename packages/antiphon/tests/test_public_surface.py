@@ -84,12 +84,14 @@ def test_the_user_program_runs() -> None:
     assert run.stdout.splitlines()[-2:] == ["yes", "1 entries"]
 
 
+@pytest.mark.slow  # `make types` checks the same program with everything else
 def test_mypy_knows_the_user_program() -> None:
     command = [*MYPY, str(PROGRAM)]
     run = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
     assert run.returncode == 0, run.stdout
 
 
+@pytest.mark.slow
 def test_mypy_finds_mistakes_in_a_user_program(tmp_path: Path) -> None:
     wrong = (
         PROGRAM.read_text().replace("max_rounds=3", "max_round=3").replace("context.state.balance", "context.state.x")

@@ -31,6 +31,7 @@ from gateway.strict_upstream import (
 )
 from providers.scripted_server import Reply
 
+pytestmark = pytest.mark.pairwise
 QUESTION = ModelRequest(messages=(Message("user", (Text("Is it raining?"),)),), max_output_tokens=500)
 LONG = "One more word, ein Wort, 一个字. " * 20
 

@@ -22,6 +22,7 @@ from gateway.rig import MODELS, Client, Got, Rig, path_of, rig
 from gateway.strict_upstream import USAGE, StrictUpstream, text_answer
 from repair.test_broken_sequences import WORDS, bodies
 
+pytestmark = pytest.mark.pairwise
 STRICT_KEY, LENIENT_KEY = "sk-strict", "sk-lenient"
 PIXEL = base64.b64encode(
     base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==")
@@ -218,6 +219,7 @@ ERRORS: list[tuple[int, ErrorKind, str, dict[str, int]]] = [
 ]
 
 
+@pytest.mark.pairwise(1)
 @pytest.mark.parametrize("source", FORMATS)
 @pytest.mark.parametrize("target", FORMATS)
 @pytest.mark.parametrize(("status", "kind", "words", "statuses"), ERRORS, ids=[str(status) for status, *_ in ERRORS])
@@ -237,6 +239,7 @@ def test_errors_come_in_the_clients_shape(
         assert got.headers["x-request-id"]
 
 
+@pytest.mark.pairwise(1)
 @pytest.mark.parametrize("target", FORMATS)
 @pytest.mark.parametrize(
     ("source", "name", "body"), bodies(), ids=lambda value: value if isinstance(value, str) else ""

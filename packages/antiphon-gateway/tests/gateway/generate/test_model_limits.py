@@ -14,6 +14,7 @@ import pytest
 from gateway.rig import Rig, rig
 from support.corpus import recorded
 
+pytestmark = pytest.mark.pairwise(1)
 CHAT, RESPONSES, ANTHROPIC, GEMINI = "openai-chat", "openai-responses", "anthropic", "gemini"
 LOSSES = "x-antiphon-losses"
 MODELS = {

@@ -21,6 +21,7 @@ from gateway.observe.test_metering import rows_of
 from gateway.rig import FAST, MODELS, Rig, rig
 from gateway.strict_upstream import CLOSED, EMPTY, USAGE, cut, text_answer
 
+pytestmark = pytest.mark.pairwise(1)
 QUESTION = ModelRequest(messages=(Message("user", (Text("Is it raining?"),)),), max_output_tokens=500)
 WITH_TOOLS = structs.replace(
     QUESTION,
