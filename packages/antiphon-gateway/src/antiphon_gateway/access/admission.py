@@ -14,10 +14,10 @@ from antiphon_gateway.access.client_keys import ANONYMOUS, ClientKey
 from antiphon_gateway.access.operators import (
     NOT_ADMIN,
     OPERATOR_ACTIONS,
+    AccessRules,
     find_operator,
     key_fields,
 )
-from antiphon_gateway.access.rules import AccessRules
 from antiphon_gateway.access.signed_tokens import TICKET, ticket_client
 from antiphon_gateway.errors import error_response
 from antiphon_gateway.routes import Endpoint, NoRoute, error_format_for_path

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from typing import Protocol
 
 from antiphon.http.messages import ClientRequest
-from antiphon.http.origin import is_loopback, local_problem, site_problem
+from antiphon.http.origin import OriginRules, is_loopback, local_problem, site_problem
 from antiphon.wire.output import ProviderError
-from antiphon_gateway.access.client_keys import ClientKey
-from antiphon_gateway.access.rules import AccessRules
+from antiphon_gateway.access.client_keys import ClientKey, ClientKeys
+from antiphon_gateway.config.settings import Config
 
 LOCAL_OPERATOR = ClientKey(name="", admin=True)
 """The operator of a gateway without client keys."""
@@ -29,6 +30,18 @@ OPERATOR_ACTIONS = frozenset(
 
 _ADDRESS_HEADERS = ("x-forwarded-for", "x-real-ip", "x-client-ip", "true-client-ip", "cf-connecting-ip")
 _forwarded_for = re.compile(r'for\s*=\s*"?(\[[^\]]*\]|[^;,"\s]*)', re.IGNORECASE).findall
+
+
+class AccessRules(Protocol):
+    """The part of a configuration in use that access reads."""
+
+    config: Config
+    keys: ClientKeys
+    origin_rules: OriginRules
+
+    @property
+    def signing_secrets(self) -> tuple[str, ...]:
+        """The secrets that every process with this configuration has; tokens are signed with them."""
 
 
 def find_operator(loaded: AccessRules, request: ClientRequest) -> ClientKey | None:

@@ -17,7 +17,7 @@ from secrets import token_bytes
 
 from antiphon.http.messages import ClientRequest
 from antiphon_gateway.access.client_keys import ClientKey
-from antiphon_gateway.access.rules import AccessRules
+from antiphon_gateway.access.operators import AccessRules
 
 TICKET = "ticket"
 UPLOAD_ID = "upload_id"

@@ -36,7 +36,7 @@ from antiphon.wire.output import ProviderError
 from antiphon_gateway.access.accounts import EMBEDDED, priced_targets
 from antiphon_gateway.endpoints.tokens import ESTIMATE_HEADER
 from antiphon_gateway.generate.body_fields import read_model_name, replace_model, top_level_fields, with_model
-from antiphon_gateway.observe.charging import estimated_tokens, prompt_estimate
+from antiphon_gateway.observe.metering import estimated_tokens, prompt_estimate
 from antiphon_gateway.runtime.metered import MeteredRequest
 from antiphon_gateway.runtime.request_fields import read_object
 

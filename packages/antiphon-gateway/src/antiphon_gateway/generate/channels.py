@@ -241,6 +241,7 @@ class Same:
 
     def _pass_on(self, events: bytes, deltas: list[ModelOutputDelta]) -> bytes:
         """The events for the client, after what they say was recorded."""
+        has_usage = False
         if deltas:
             if isinstance(deltas[-1], Failed) and self._must_replace(deltas[-1].error):
                 raise self._failure(deltas)
@@ -249,7 +250,12 @@ class Same:
             self._record.observe(deltas)
             self.is_finished = self._reader.is_finished
             self._has_end_mark = self.is_finished and bool(events)  # else the end of the bytes was the end
-            self.is_ending = self.is_finished or any(isinstance(delta, Finished) for delta in deltas)
+            self.is_ending = self.is_finished
+            for delta in deltas:
+                if isinstance(delta, Finished):
+                    self.is_ending = True
+                elif isinstance(delta, UsageReported):
+                    has_usage = True
         if not events:
             return b""
         if self._model is not None:
@@ -260,9 +266,9 @@ class Same:
         self._last = events
         if self._normalizer is not None:
             events = self._normalizer.feed(events)
-        if self._hides_usage and any(isinstance(delta, UsageReported) for delta in deltas):
+        if self._hides_usage and has_usage:
             events = without_usage(events)
-        return self._framed(events)
+        return events if self._frame is None else self._framed(events)
 
     def _framed(self, events: bytes, *, is_last: bool = False) -> bytes:
         if self._frame is None:
@@ -325,6 +331,7 @@ class Translate:
         self._settings = settings  # of the request, where responses repeat them
         self._calls = calls
         self._recording = recording
+        self._is_plain = self._frame is None and recording is None
         self._continuation = continuation
 
     @property
@@ -334,7 +341,7 @@ class Translate:
     def resume(self, shown: list[ModelOutputDelta]) -> None:
         """Continue a stream; the client has `shown` already."""
         for delta in shown:
-            self._writer.write(self._named(delta))
+            self._writer.write(self._named(delta) if isinstance(delta, Started | Finished) else delta)
 
     def begin(self, reply: StreamReply) -> bytes:
         self._reader = reply.reader
@@ -382,16 +389,20 @@ class Translate:
         return self
 
     def _encoded(self, deltas: list[ModelOutputDelta]) -> bytes:
-        write, restorer = self._writer.write, self._restorer
-        if self._hides_usage:
-            deltas = [delta for delta in deltas if not isinstance(delta, UsageReported)]
-        if deltas and (isinstance(deltas[0], Started) or self._settings is not None):
-            deltas = [self._named(delta) for delta in deltas]
-        if restorer is None:
-            written = b"".join([write(delta) for delta in deltas])
-        else:
-            written = b"".join([write(restored) for delta in deltas for restored in restorer.delta(delta)])
-        return self._framed(deltas, written)
+        write, restorer, pieces = self._writer.write, self._restorer, []
+        sent: list[ModelOutputDelta] = []
+        for delta in deltas:
+            if isinstance(delta, Started | Finished):
+                delta = self._named(delta)
+            elif self._hides_usage and isinstance(delta, UsageReported):
+                continue
+            sent.append(delta)
+            if restorer is None:
+                pieces.append(write(delta))
+            else:
+                pieces += map(write, restorer.delta(delta))
+        written = b"".join(pieces)
+        return written if self._is_plain else self._framed(sent, written)
 
     def _framed(self, deltas: list[ModelOutputDelta], written: bytes) -> bytes:
         if self._frame is not None:
@@ -406,15 +417,14 @@ class Translate:
         written = before + self._framed([], last + self._writer.close())
         return written + self._frame.close() if self._frame is not None else written
 
-    def _named(self, delta: ModelOutputDelta) -> ModelOutputDelta:
+    def _named(self, delta: Started | Finished) -> Started | Finished:
         """A delta with the id and the model that the client knows, and with the settings of its request."""
         if isinstance(delta, Started):
             delta = structs.replace(delta, id=self._id_of(delta.id), model=self._requested_model)
         # The end of an answer of another format has no settings of its own to complete.
-        has_own = isinstance(delta, Finished) and self._wire.name in (delta.native or ())
-        if self._settings is None or not (isinstance(delta, Started) or has_own):
+        has_settings = isinstance(delta, Started) or self._wire.name in (delta.native or ())
+        if self._settings is None or not has_settings:
             return delta
-        assert isinstance(delta, Started | Finished), "others repeat no settings"
         return structs.replace(delta, native=self._wire.repeat_settings(delta.native, self._settings))
 
 

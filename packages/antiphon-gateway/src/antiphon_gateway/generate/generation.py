@@ -39,7 +39,7 @@ from antiphon_gateway.generate.failover import StreamFailover, first_token_limit
 from antiphon_gateway.generate.frame import StreamFrame
 from antiphon_gateway.generate.preparer import USAGE_ON_REQUEST, PreparedRequest, Preparer, StrictRefusal
 from antiphon_gateway.generate.relay import EarlyStart, Relay
-from antiphon_gateway.observe.charging import prompt_estimate
+from antiphon_gateway.observe.metering import prompt_estimate
 from antiphon_gateway.routes import Endpoint
 from antiphon_gateway.runtime.loaded import LoadedConfig
 from antiphon_gateway.runtime.metered import MeteredRequest

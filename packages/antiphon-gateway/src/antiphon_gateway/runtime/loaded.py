@@ -23,7 +23,7 @@ from antiphon.providers.keys.sharing import HealthSource
 from antiphon.providers.keys.target_health import CircuitPolicy, HostCircuits, TargetHealth
 from antiphon.providers.presets import normalize_base_url
 from antiphon.providers.retry import RetryPolicy
-from antiphon.providers.routes import Route, RouteTable, Target
+from antiphon.providers.routes import Route, RouteTable
 from antiphon.wire.capabilities import CapabilityTable
 from antiphon.wire.request import PromptCaching, read_cache_prompt
 from antiphon_gateway.access.client_keys import ClientKeys, KeyDirectory
@@ -85,13 +85,10 @@ class LoadedConfig:
         """Providers that have refused to report the usage of a stream; they are not asked again until a reload."""
         self.only_routes = bool(config.models) and not config.gateway.serve_unlisted_models
         """Whether only the names in `[[models]]` are served."""
-        self._table = RouteTable(
+        self.resolve = RouteTable(
             self.routes, {}, (), lambda: known, only_routes=self.only_routes, arrange=self.target_health.arrange
-        )
-
-    def resolve(self, model: str) -> list[Target]:
-        """The targets of `model`, in order. Raises `RoutingError`, and `InvalidModelName` for an impossible name."""
-        return self._table.resolve(model)
+        ).resolve
+        """The targets of a model, in order. Raises `RoutingError`, and `InvalidModelName` for an impossible name."""
 
     def prompt_caching(self, model: str, provider: str) -> PromptCaching:
         """How a translated request for `model` is cached: as its route in `[[models]]` sets it, else as the provider does."""

@@ -20,7 +20,7 @@ from antiphon_gateway.config.settings import ClientKeySettings, LedgerSettings
 from antiphon_gateway.ledger.database import open_operator_database
 from antiphon_gateway.ledger.ledger import UsageLedger
 from antiphon_gateway.ledger.spend import spend
-from antiphon_gateway.observe.charging import price_variant
+from antiphon_gateway.observe.metering import price_variant
 from gateway.rig import FAST, MODELS, Rig, path_of, rig
 from gateway.strict_upstream import CLOSED, cut, text_answer
 
@@ -250,7 +250,7 @@ def test_spend_of_the_key_is_known(gateway: Rig, ledger_path: Path) -> None:
 
 
 def test_the_tier_that_changes_the_price_is_kept() -> None:
-    assert price_variant(TokenUsage(), "flex") == {"service_tier": "flex"}
-    assert price_variant(TokenUsage(raw={"service_tier": "standard"}), "priority") == {}
-    assert price_variant(TokenUsage(raw={"service_tier": "batch"}), "") == {"processing": "batch"}
-    assert price_variant(TokenUsage(), "auto") == {}
+    assert price_variant(TokenUsage(), "flex") == '{"service_tier":"flex"}'
+    assert price_variant(TokenUsage(raw={"service_tier": "standard"}), "priority") == ""
+    assert price_variant(TokenUsage(raw={"service_tier": "batch"}), "") == '{"processing":"batch"}'
+    assert price_variant(TokenUsage(), "auto") == ""
