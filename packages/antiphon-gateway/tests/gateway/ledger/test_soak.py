@@ -21,10 +21,13 @@ import pytest
 from antiphon_gateway.ledger.database import open_operator_database
 from antiphon_gateway.ledger.spend import spend
 from gateway.served import PATIENCE, served_gateway
+from support.valkey_server import running
+from support.waiting import until
 
 CONFIG = """
 [gateway]
 state = "state.db"
+{gateway}
 [ledger]
 address = "{address}"
 [[providers]]
@@ -278,7 +281,7 @@ def test_ledger_equals_the_count_of_the_upstream(
     address, written, environ = ledger_of(request, tmp_path, kind)
     with counting_upstream(seed=3) as upstream:
         config = tmp_path / "antiphon.toml"
-        config.write_text(CONFIG.format(address=written, port=upstream.port))
+        config.write_text(CONFIG.format(address=written, port=upstream.port, gateway=""))
         with served_gateway(config, "--workers", "2", environ=environ) as gateway:
             assert len(run_clients(gateway.port, 4, each, leaving=0.0)) == 4 * each
             assert gateway.stop() == 0, gateway.log
@@ -299,7 +302,7 @@ def test_kill_9_loses_no_row_of_an_answered_request(request: pytest.FixtureReque
     answered: list[str] = []
     with counting_upstream(seed=5) as upstream:
         config = tmp_path / "antiphon.toml"
-        config.write_text(CONFIG.format(address=written, port=upstream.port))
+        config.write_text(CONFIG.format(address=written, port=upstream.port, gateway=""))
         for round_number in range(3):
             with served_gateway(config, environ=environ) as gateway:
                 stop, before = threading.Event(), len(answered)
@@ -324,3 +327,43 @@ def test_kill_9_loses_no_row_of_an_answered_request(request: pytest.FixtureReque
     attempts, asked = sum(calls.values()), sum(upstream.calls.values())
     assert attempts <= asked, "no row was written twice"
     assert attempts >= asked - 3 * 3, "only the request in progress at each kill is missing"
+
+
+@pytest.mark.slow
+def test_client_upstream_and_ledger_agree_while_processes_are_killed(postgres: str, tmp_path: Path) -> None:
+    """Two workers, PostgreSQL and Valkey. Workers and the shared store are killed in turn while four clients ask."""
+    environ = {**ENVIRONMENT, "XDG_DATA_HOME": str(tmp_path / "data"), "LEDGER": postgres}
+    clients, kills, stop = 4, 6, threading.Event()
+    answered: list[str] = []
+    with counting_upstream(seed=7) as upstream, running() as shared:
+        config = tmp_path / "antiphon.toml"
+        setting = f'shared = "{shared.address}"'
+        config.write_text(CONFIG.format(address="env:LEDGER", port=upstream.port, gateway=setting))
+        with served_gateway(config, "--workers", "2", environ=environ) as gateway:
+            threads = [
+                threading.Thread(target=client_traffic, args=(gateway.port, 100_000, seed, 0.0, answered, stop))
+                for seed in range(clients)
+            ]
+            for thread in threads:
+                thread.start()
+            for kill in range(kills):
+                before = len(answered)
+                until(lambda before=before: len(answered) > before + 40)
+                if kill % 3 == 2:
+                    shared.kill()
+                    shared.start()
+                else:
+                    os.kill(gateway.workers[kill % 2], signal.SIGKILL)
+                    until(lambda: len(gateway.workers) == 2)
+            stop.set()
+            for thread in threads:
+                thread.join(4 * PATIENCE)
+                assert not thread.is_alive(), "a client did not end"
+            assert gateway.stop() == 0, gateway.log
+    calls, _, ids, _ = books(postgres)
+    attempts, asked = sum(calls.values()), sum(upstream.calls.values())
+    print(f"client {len(answered)}, upstream {asked}, ledger {attempts} attempts of {len(ids)} requests")
+    assert len(set(answered)) == len(answered) > kills * 40
+    assert set(answered) <= ids, "every answer is in the ledger"
+    assert attempts <= asked, "no row was written twice"
+    assert attempts >= asked - 3 * clients * kills, "only requests in progress at a kill are missing"

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import pytest
 
+from antiphon.http.client.request import HttpRequest
+from antiphon.providers.cloud.hosts import BufferedResponse
+from antiphon.providers.cloud.signers import HeaderSigner
 from antiphon.providers.cloud.token_cache import Fetched, TokenCache, TokenError
 from support.waiting import until_async
 
@@ -133,3 +136,22 @@ def test_it_works_in_one_event_loop_after_the_other() -> None:
     assert asyncio.run(cache.get()) == "token 1"
     clock.now += 4000
     assert asyncio.run(cache.get()) == "token 2"
+
+
+def test_a_token_that_was_replaced_is_still_hidden() -> None:
+    """A call that began with it may fail later, with an error that repeats it (L10)."""
+    source, refused = Source(), BufferedResponse(401, {}, b"{}")
+
+    async def fetch() -> Fetched[Mapping[str, str]]:
+        fetched = await source.fetch()
+        return Fetched({"authorization": f"Bearer secret-{fetched.value[-1]}"}, fetched.lifetime)
+
+    async def test() -> None:
+        signer = HeaderSigner("test", fetch, Clock())
+        signed = await signer.sign(HttpRequest(url="https://host.example/v1"))
+        assert signer.learn_from_rejection(signed, refused)
+        assert signer.secrets == ("secret-1",)
+        assert (await signer.sign(signed)).headers["authorization"] == "Bearer secret-2"
+        assert signer.secrets == ("secret-1", "secret-2")
+
+    asyncio.run(test())

@@ -47,7 +47,7 @@ class Signer(Protocol):
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """Every value in use that must not be shown."""
+        """Every value that must not be shown, in use now or lately."""
 
     async def sign(self, request: HttpRequest) -> HttpRequest:
         """The request with what proves who sends it. Raises `CredentialError`."""
@@ -69,8 +69,7 @@ class HeaderSigner:
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        headers = self._cache.current or {}
-        return tuple(value.rpartition(" ")[2] for value in headers.values())
+        return tuple(value.rpartition(" ")[2] for headers in self._cache.recent for value in headers.values())
 
     async def sign(self, request: HttpRequest) -> HttpRequest:
         return structs.replace(request, headers={**request.headers, **await self._cache.get()})
@@ -103,8 +102,8 @@ class SignatureSigner:
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        keys = self._cache.current
-        return () if keys is None else tuple(filter(None, (keys.secret_key, keys.session_token)))
+        values = (value for keys in self._cache.recent for value in (keys.secret_key, keys.session_token))
+        return tuple(filter(None, values))
 
     async def sign(self, request: HttpRequest) -> HttpRequest:
         if request.stream is not None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable
 from contextvars import Context
 from math import inf
@@ -22,6 +23,7 @@ from antiphon.wire.output import ErrorKind
 
 _MAX_LEAD_SECONDS = 300.0
 _LEAD_SHARE = 0.2
+_MAX_RECENT = 4
 _RETRY_SECONDS = 10.0
 """How long a failed refresh is not repeated while the old token is valid."""
 
@@ -61,6 +63,8 @@ class TokenCache(Generic[T]):
         self._fetch = fetch
         self._clock = clock
         self._held: _Held[T] | None = None
+        self.recent: deque[T] = deque(maxlen=_MAX_RECENT)
+        """The last tokens, which must not be shown: an error of a call that began with an old one may repeat it."""
         self._refresh: tuple[asyncio.AbstractEventLoop, asyncio.Task[T]] | None = None
         self._retry_at = -inf
 
@@ -107,6 +111,7 @@ class TokenCache(Generic[T]):
             raise TokenError(f"{self._name}: the token has expired already; check the clock of this machine")
         lead = min(_MAX_LEAD_SECONDS, fetched.lifetime * _LEAD_SHARE)
         self._held = _Held(fetched.value, now + fetched.lifetime - lead, now + fetched.lifetime)
+        self.recent.append(fetched.value)
         return fetched.value
 
     def _on_done(self, task: asyncio.Task[T]) -> None:
