@@ -1,6 +1,6 @@
 """`PausedBody`: a body on its way, in bounded memory: the only queue of bytes with a waiter, for both ends of HTTP.
 
-A connection feeds it. One reader takes it: by `async for`, as a whole (`read`), or a receiver of callbacks (`deliver_to`), which
+A connection feeds it. One reader takes it: by `async for`, as a whole, or a receiver of callbacks (`deliver_to`), which
 gets each piece in the turn of the event loop that read it, without waking a task. With too many bytes unread the connection stops
 reading. `read_bounded` is the only loop that reads a whole body, and `pushed` lets a body that can only be iterated over be
 delivered like any other.
@@ -120,19 +120,6 @@ class PausedBody:
             await self.wait()
         return self._take()
 
-    async def read(self, max_bytes: int) -> bytes:
-        """All of it. Raises `BodyTooLong`, or `TransportError` if it ends too early."""
-        while not self.is_over and len(self._unread) <= max_bytes:
-            if self._is_paused:
-                self._resume_flow()
-            await self.wait()
-        if len(self._unread) > max_bytes:
-            raise _too_long()
-        if self._failure is not None:
-            raise copy_failure(self._failure)
-        data, self._unread = bytes(self._unread), b""
-        return data
-
     def deliver_to(self, receiver: BodyReceiver) -> None:
         """Deliver it to a receiver, from the first unread byte on. It must not be read as well."""
         self._receiver = receiver
@@ -197,12 +184,15 @@ async def read_bounded(response: HttpBody, max_bytes: int) -> bytes:
     body = response if isinstance(response, PausedBody) else response.body
     whole: bytes | bytearray = b""
     try:
-        if isinstance(body, PausedBody):
-            return await body.read(max_bytes)
-        async for piece in body:
-            whole = join(whole, piece)
-            if len(whole) > max_bytes:
-                raise _too_long()
+        if isinstance(body, PausedBody) and body.is_over and body._failure is None:  # all of it is here
+            whole, body._unread = body._unread, b""
+        else:
+            async for piece in body:
+                whole = join(whole, piece)
+                if len(whole) > max_bytes:
+                    break
+        if len(whole) > max_bytes:
+            raise BodyTooLong("the response is too long", "connection_lost")
         return bytes(whole)
     finally:
         if not isinstance(response, PausedBody) or not response.is_over:
@@ -216,10 +206,6 @@ def join(start: bytes | bytearray, data: bytes) -> bytes | bytearray:
     whole = bytearray(start) if isinstance(start, bytes) else start
     whole += data
     return whole
-
-
-def _too_long() -> BodyTooLong:
-    return BodyTooLong("the response is too long", "connection_lost")
 
 
 class PushedBody(Protocol):

@@ -150,8 +150,8 @@ def test_a_token_that_was_replaced_is_still_hidden() -> None:
         signer = HeaderSigner("test", fetch, Clock())
         signed = await signer.sign(HttpRequest(url="https://host.example/v1"))
         assert signer.learn_from_rejection(signed, refused)
-        assert signer.secrets == ("secret-1",)
+        assert list(signer.secrets) == ["secret-1"]
         assert (await signer.sign(signed)).headers["authorization"] == "Bearer secret-2"
-        assert signer.secrets == ("secret-1", "secret-2")
+        assert list(signer.secrets) == ["secret-1", "secret-2"]
 
     asyncio.run(test())

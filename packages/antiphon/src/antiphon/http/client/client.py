@@ -76,13 +76,13 @@ class HttpClient:
         """
         loop = asyncio.get_running_loop()
         pool = self._pools.get(loop) or await self._open_pool(loop)
-        total = request.timeouts.total
-        deadline = inf if total is None else loop.time() + total
+        now, total = loop.time(), request.timeouts.total
+        deadline = inf if total is None else now + total
         may_reuse, redirects = request.stream is None, 0
         while True:
             route = self._routes.get(request.url) or self._route(request)
             head = request_head(request, route.target, route.origin, route.headers)
-            connection = pool.take_idle(route.destination) if may_reuse else None
+            connection = pool.take_idle(route.destination, now) if may_reuse else None
             is_reused = connection is not None
             if connection is None:
                 connection = await self._connect(loop, pool, route.destination, request, deadline)
@@ -90,19 +90,17 @@ class HttpClient:
             try:
                 if request.stream is not None:
                     await _send_body(connection, request, response)
-                else:
+                if not response.status and not response.is_over:
                     await response.wait()
-                while not response.has_arrived:
-                    await response.wait()
-            except TransportError as error:
-                if not is_reused or not connection.was_stale:
-                    raise
-                request.resends.append(error)
-                may_reuse = False
-                continue
             except BaseException:
                 response.abort()
                 raise
+            if not response.status:
+                if not is_reused or not connection.was_stale:
+                    raise response.failure
+                request.resends.append(response.failure)
+                may_reuse = False
+                continue
             if response.status not in _REDIRECTS or not follow or request.stream is not None:
                 return response  # a streamed body cannot be sent again
             redirect = _redirect_target(request, response)
@@ -230,12 +228,12 @@ class _Pool:
             self.idle = {known: idle for known, idle in self.idle.items() if idle}
         return self.idle.setdefault(destination, [])
 
-    def take_idle(self, destination: Destination) -> ClientConnection | None:
-        """An idle connection."""
+    def take_idle(self, destination: Destination, now: float) -> ClientConnection | None:
+        """An idle connection that can be used for another request."""
         idle = self.idle.get(destination)
         while idle:
             connection = idle.pop()
-            if connection.is_reusable():
+            if now < connection.idle_until and not connection.transport.is_closing():
                 return connection
             connection.abort()
         return None

@@ -17,6 +17,7 @@ from math import inf
 from types import MappingProxyType
 from typing import Any
 
+from antiphon.errors import TransportError
 from antiphon.http.body import Flow, PausedBody, copy_failure
 from antiphon.http.client.request import HttpRequest, Origin, Timeouts, transport_error
 from antiphon.http.client.response_parser import MalformedResponse, ResponseParser
@@ -55,11 +56,10 @@ class StreamedResponse(PausedBody):
         self.abort()
 
     @property
-    def has_arrived(self) -> bool:
-        """Whether there is something to return. Raises `TransportError` if the response failed before its head."""
-        if self._failure is not None and not self.status:
-            raise copy_failure(self._failure)
-        return bool(self.status) and (self.is_over or not self._is_whole)
+    def failure(self) -> TransportError:
+        """Why it ended before its head."""
+        assert self._failure is not None, "it waits until something arrives, or nothing more will"
+        return copy_failure(self._failure)
 
     def on_head(self, status: int, headers: Mapping[str, str]) -> None:
         """The head has arrived."""
@@ -78,10 +78,10 @@ class ClientConnection(asyncio.Protocol):
         self._origin: Origin | None = None
         self._connections = connections
         self._idle = idle
-        self._transport: Any = None  # uvloop's transports are not subclasses of asyncio's
+        self.transport: Any = None  # uvloop's transports are not subclasses of asyncio's
         self._timer: LazyTimer | None = LazyTimer(loop, self._deadline, self._on_due)
         self._opened_at = loop.time()
-        self._idle_until = 0.0
+        self.idle_until = 0.0
         self.was_stale = False
         """Whether the upstream closed it at once, without a byte, when a request was sent: it was closed before."""
         self._receiver: StreamedResponse | None = None
@@ -96,17 +96,13 @@ class ClientConnection(asyncio.Protocol):
         self._writable: asyncio.Future[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport
+        self.transport = transport
         self._connections.add(self)
         sock = transport.get_extra_info("socket")
         if sock is not None and sock.family != getattr(socket, "AF_UNIX", None):
             with suppress(OSError):
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-
-    def is_reusable(self) -> bool:
-        """Whether it can be used for another request."""
-        return not self._transport.is_closing() and self._loop.time() < self._idle_until
 
     def send(
         self, head: bytes, request: HttpRequest, origin: Origin, deadline: float, *, decompresses: bool = True
@@ -124,11 +120,11 @@ class ClientConnection(asyncio.Protocol):
             self._timer.start()
         body = request.body
         if len(body) == 1 and len(body[0]) < _SINGLE_WRITE_BYTES:
-            self._transport.write(head + body[0])
+            self.transport.write(head + body[0])
         elif body:
-            self._transport.writelines([head, *body])
+            self.transport.writelines([head, *body])
         else:
-            self._transport.write(head)
+            self.transport.write(head)
         return response
 
     async def send_stream(self, pieces: AsyncIterator[bytes], *, is_chunked: bool) -> None:
@@ -138,12 +134,12 @@ class ClientConnection(asyncio.Protocol):
             if self._is_aborted or self._receiver is None:
                 return
             self._silent_since = self._loop.time()
-            self._transport.write(b"%x\r\n%b\r\n" % (len(piece), piece) if is_chunked else piece)
+            self.transport.write(b"%x\r\n%b\r\n" % (len(piece), piece) if is_chunked else piece)
             if self._is_write_paused:
                 self._writable = self._loop.create_future()
                 await self._writable
         if is_chunked and not self._is_aborted:
-            self._transport.write(b"0\r\n\r\n")
+            self.transport.write(b"0\r\n\r\n")
         self._closes_after_response = closes
 
     def pause_writing(self) -> None:
@@ -161,7 +157,7 @@ class ClientConnection(asyncio.Protocol):
         """Stop reading: the receiver has more than it can pass on."""
         if not self._is_paused and self._receiver is not None:
             self._is_paused = True
-            self._transport.pause_reading()
+            self.transport.pause_reading()
 
     def resume(self) -> None:
         """Read again."""
@@ -170,8 +166,8 @@ class ClientConnection(asyncio.Protocol):
             self._silent_since = self._loop.time()
             if self._timer is not None:
                 self._timer.start()
-            if not self._transport.is_closing():
-                self._transport.resume_reading()
+            if not self.transport.is_closing():
+                self.transport.resume_reading()
 
     def abort(self) -> None:
         """Close the connection at once. The receiver of a response that is not complete gets nothing more."""
@@ -232,7 +228,7 @@ class ClientConnection(asyncio.Protocol):
         """The last byte was read: the connection may be reused."""
         receiver, self._receiver, self._parser = self._receiver, None, None
         assert receiver is not None
-        now, transport = self._silent_since, self._transport
+        now, transport = self._silent_since, self.transport
         seconds = IDLE_SECONDS
         if "keep-alive" in parser.headers and (stated := parser.idle_seconds) is not None:
             seconds = min(IDLE_SECONDS, stated - 1.0)  # close before the host does
@@ -247,11 +243,11 @@ class ClientConnection(asyncio.Protocol):
         ):
             self._close()
         else:
-            self._idle_until = now + seconds
+            self.idle_until = now + seconds
             if self._is_paused:
                 self.resume()
             self._idle.append(self)
-            if self._timer is not None and self._idle_until < self._timer.due:
+            if self._timer is not None and self.idle_until < self._timer.due:
                 self._timer.start()
         receiver.on_complete()
 
@@ -273,13 +269,13 @@ class ClientConnection(asyncio.Protocol):
             self._parser = None
         if self in self._idle:
             self._idle.remove(self)
-        if self._transport is not None:
-            self._transport.abort()
+        if self.transport is not None:
+            self.transport.abort()
 
     def _deadline(self) -> float:
         """When to look at the connection again."""
         if self._receiver is None:
-            return self._idle_until
+            return self.idle_until
         read = self._timeouts.read
         due = inf if read is None or self._is_paused else self._silent_since + read
         return due if due < self._total_deadline else self._total_deadline
