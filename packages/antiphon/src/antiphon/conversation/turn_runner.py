@@ -185,10 +185,13 @@ class TurnRunner:
 
     def may_hand_off(self) -> bool:
         """Whether a turn may start that no person asked for. If not, the turn is over."""
-        if self.meter.has_hand_off_left:
-            return True
-        self.record_end("max_hand_offs")
-        return False
+        if not self.meter.has_hand_off_left:
+            self.record_end("max_hand_offs")
+            return False
+        if reached := self.meter.exceeded_by_run(self._chat.turn):  # there is an answer: no other is paid for
+            self.record_end(reached[0])
+            return False
+        return True
 
     def _check_prices(self) -> None:
         """Refuse a run whose money cannot be counted. Raises `ConversationError`."""
