@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import aclosing, suppress
-from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeAlias, Unpack, overload
+from typing import TYPE_CHECKING, Annotated, Any, Generic, NamedTuple, TypeAlias, Unpack, overload
 
 from msgspec import Struct
 
@@ -243,8 +243,18 @@ class Agent(Generic[T]):
         return f"<Agent {self.name}>"
 
 
+class Speaker(NamedTuple):
+    """Who answers in a round: the source of its entries (`agent:<name>`, or empty), its model (None: the conversation's own), the
+    tools it is offered, and what runs its calls."""
+
+    source: str
+    model: str | ProviderClient | None
+    tools: tuple[ToolDefinition, ...]
+    executor: ToolExecutor
+
+
 class Participants:
-    """The model, tools and executor of each round of a turn: the conversation's own.
+    """The speaker of each round of a turn: the conversation's own model and tools.
 
     Agents, graph nodes and typed output override it.
     """
@@ -254,33 +264,23 @@ class Participants:
 
     @property
     def source(self) -> str:
-        """The source of the entries of a round: `agent:<name>`, or empty."""
+        """The source of the entries of a round."""
         return ""
 
     @property
-    def model(self) -> str | ProviderClient | None:
-        """The model of the next round; None for the conversation's own."""
-        return None
+    def speaker(self) -> Speaker:
+        """Who answers in the next round."""
+        return Speaker("", None, self.chat.registry.definitions, self.chat.executor)
 
     @property
     def models(self) -> Sequence[str | ProviderClient | None]:
         """The models of all rounds."""
-        return (self.model,)
+        return (None,)
 
     @property
     def executor(self) -> ToolExecutor:
         """Runs the calls of the last output."""
         return self.chat.executor
-
-    @property
-    def next_executor(self) -> ToolExecutor:
-        """Runs the calls of the next output."""
-        return self.chat.executor
-
-    @property
-    def tools(self) -> tuple[ToolDefinition, ...]:
-        """The tools of the next round."""
-        return self.chat.registry.definitions
 
     @property
     def has_tools(self) -> bool:
@@ -346,8 +346,10 @@ class AgentTeam(Participants):
         return AGENT_PREFIX + self.active.name
 
     @property
-    def model(self) -> str | ProviderClient | None:
-        return self.active.model
+    def speaker(self) -> Speaker:
+        agent = self.active
+        executor = self.chat.executor.with_registry(self._registries[agent.name])
+        return Speaker(AGENT_PREFIX + agent.name, agent.model, executor.registry.definitions, executor)
 
     @property
     def models(self) -> Sequence[str | ProviderClient | None]:
@@ -357,14 +359,6 @@ class AgentTeam(Participants):
     def executor(self) -> ToolExecutor:
         # The agent that made the calls has their tools, even if another one is active now.
         return self.chat.executor.with_registry(self._registries[self._author or self.active.name])
-
-    @property
-    def next_executor(self) -> ToolExecutor:
-        return self.chat.executor.with_registry(self._registries[self.active.name])
-
-    @property
-    def tools(self) -> tuple[ToolDefinition, ...]:
-        return self._registries[self.active.name].definitions
 
     @property
     def has_tools(self) -> bool:

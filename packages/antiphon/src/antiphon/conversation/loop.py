@@ -297,7 +297,7 @@ class ToolLoop:
         if retries < 0:
             raise ConversationError(f"output_retries={retries}: must not be negative")
         with_tools = self._participants.has_tools or self._route is not None
-        client, name = self.chat.resolve_model(self._participants.model)
+        client, name = self.chat.resolve_model(self._participants.speaker.model)
         is_native = client.has_structured_output(name, with_tools=with_tools)
         return OutputRequest(OutputType[Any](output), retries, is_native=is_native)
 

@@ -461,7 +461,7 @@ class EmbeddedCallPolicy:
         from antiphon.tools.embedded import EmbeddedCalls, with_text_tools
         from antiphon.tools.embedded.text_tools import mode_for
 
-        mode = mode_for(self.setting, options.model)
+        mode = self.setting if isinstance(self.setting, str | bool) else mode_for(self.setting, options.model)
         if mode == "auto" and options.model in self._without_tools:
             mode = "prompt"
         reader = None

@@ -257,7 +257,7 @@ class RunMeter:
         reason = self.limits.exceeded(turn)
         if reason is not None:
             return reason, self.limits.notice(reason, turn)
-        return self.exceeded_by_run(turn)
+        return self.exceeded_by_run(turn) if self._limits_run else None
 
     def exceeded_by_run(self, turn: Turn) -> tuple[EndReason, str] | None:
         """The same, of the limits of the run alone."""

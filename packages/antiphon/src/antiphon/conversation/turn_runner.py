@@ -67,6 +67,7 @@ from antiphon.wire.delta import PartDelta, PartStarted
 from antiphon.wire.request import ModelRequest, ToolChoice
 
 if TYPE_CHECKING:
+    from antiphon.providers.client import ProviderClient
     from antiphon.telemetry.spans import TurnSpan
 
 logger = logging.getLogger(__name__)
@@ -230,17 +231,18 @@ class TurnRunner:
         chat, participants = self._chat, self._participants
         if not participants.is_set and (switched := await participants.enter()):
             self._emit(AgentSwitched(*switched))
+        source, model, tools, executor = participants.speaker
         if self.span is not None:
-            self.span.enter_agent(participants.source.removeprefix(AGENT_PREFIX))
+            self.span.enter_agent(source.removeprefix(AGENT_PREFIX))
         limit, notice = self.meter.exceeded(turn) or (None, "")
-        tools, settings, source = participants.tools, self._settings or chat.settings, participants.source
+        settings = self._settings or chat.settings
         compaction: CompactionNeeded | None = None
         if chat.measures_tokens:
             compaction = await chat.check_tokens(notice, tools)
             limit, notice = self.meter.exceeded(turn) or (None, "")  # a summary counts for the limits
         allowance: CallAllowance | None = None
         if self.meter.counts_tokens:
-            limit, notice, allowance = self._allow(turn, limit, notice, has_tools=bool(tools))
+            limit, notice, allowance = self._allow(turn, limit, notice, model, has_tools=bool(tools))
             if allowance is None:
                 self.record_end("cost_budget")  # not even a last answer can be paid
                 return
@@ -258,12 +260,12 @@ class TurnRunner:
             seconds = self.meter.seconds_left
         call = ModelCall(
             chat,
-            participants.model,
+            model,
             tools,
             settings,
             notice,
             source=source,
-            executor=participants.next_executor,
+            executor=executor,
             ended=limit or "",
             allowance=allowance,
             seconds=seconds,
@@ -281,12 +283,18 @@ class TurnRunner:
             self.close_calls(f"no tool can be called any more in this turn ({call.ended})", call.ended)
 
     def _allow(
-        self, turn: Turn, limit: EndReason | None, notice: str, *, has_tools: bool
+        self,
+        turn: Turn,
+        limit: EndReason | None,
+        notice: str,
+        model: str | ProviderClient | None,
+        *,
+        has_tools: bool,
     ) -> tuple[EndReason | None, str, CallAllowance | None]:
         """What the next call may use. If the run cannot pay for it and a last answer after it, it is the last one."""
         chat, meter = self._chat, self.meter
         tokens = chat.tokens
-        price = chat.price_call(self._participants.model, tokens) if meter.limits_cost else None
+        price = chat.price_call(model, tokens) if meter.limits_cost else None
         if has_tools and not limit:
             allowance = meter.allow(price, tokens, keeps_last_answer=True)
             if allowance is not None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypedDict
 
 from antiphon.closing import run_sync
 from antiphon.conversation import Conversation, Decision, ToolLoop
-from antiphon.conversation.agent import Participants
+from antiphon.conversation.agent import Participants, Speaker
 from antiphon.conversation.events import LIMIT_REASONS
 from antiphon.conversation.message import make_entry
 from antiphon.conversation.turn import AGENT_CHANNEL, AGENT_PREFIX, CONTINUE_PROMPT, Turn
@@ -108,12 +108,15 @@ class NodeParticipants(Participants):
         return f"{AGENT_PREFIX}{self._name}" if self._system is not None and self._name else ""
 
     @property
-    def model(self) -> str | ProviderClient | None:
-        return self._model
+    def speaker(self) -> Speaker:
+        speaker = super().speaker
+        return speaker._replace(source=self.source, model=self._model, tools=self._offered(speaker.tools))
 
     @property
-    def tools(self) -> tuple[ToolDefinition, ...]:
-        definitions = super().tools
+    def models(self) -> Sequence[str | ProviderClient | None]:
+        return (self._model,)
+
+    def _offered(self, definitions: tuple[ToolDefinition, ...]) -> tuple[ToolDefinition, ...]:
         if self._tool_names is None:
             return definitions
         known = {definition.name: definition for definition in definitions}

@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 from msgspec import structs
 
-from antiphon.conversation.agent import Participants
+from antiphon.conversation.agent import Participants, Speaker
 from antiphon.conversation.events import LoopEvent, PartialOutput
 from antiphon.conversation.output.partial_json import PartialJson
 from antiphon.conversation.turn import CORRECTION_CHANNEL, Turn
@@ -27,7 +27,7 @@ from antiphon.providers.client import ProviderClient
 from antiphon.tools.executor import ToolExecutor
 from antiphon.tools.registry import ToolRegistry
 from antiphon.tools.tool import Tool, tool
-from antiphon.wire.request import ModelRequest, OutputFormat, ToolChoice, ToolDefinition
+from antiphon.wire.request import ModelRequest, OutputFormat, ToolChoice
 from antiphon.wire.schema import first_strict_problem, walk
 
 T = TypeVar("T")
@@ -146,8 +146,11 @@ class OutputParticipants(Participants):
         return self._others.source
 
     @property
-    def model(self) -> str | ProviderClient | None:
-        return self._others.model
+    def speaker(self) -> Speaker:
+        speaker = self._others.speaker
+        return speaker._replace(
+            tools=(*speaker.tools, self._tool.definition), executor=self._with_answer(speaker.executor)
+        )
 
     @property
     def models(self) -> Sequence[str | ProviderClient | None]:
@@ -156,14 +159,6 @@ class OutputParticipants(Participants):
     @property
     def executor(self) -> ToolExecutor:
         return self._with_answer(self._others.executor)
-
-    @property
-    def next_executor(self) -> ToolExecutor:
-        return self._with_answer(self._others.next_executor)
-
-    @property
-    def tools(self) -> tuple[ToolDefinition, ...]:
-        return (*self._others.tools, self._tool.definition)
 
     @property
     def is_set(self) -> bool:
