@@ -2,7 +2,7 @@
 
 All are taken at twice the size. The first minute and the history are of the guided tour; chat and replay use a stand-in for
 a provider; the status page shows a gateway with scripted traffic. A picture in which text is cut at an edge is refused.
-`docs/pictures chat`, `status`, `replay` and `tour` take only those.
+`docs/pictures chat`, `status`, `replay`, `tour` and `animation` take only those.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any
 
 from cache_table import take_cache_table
 from conform_run import take_conform_run
+from kill_and_resume import take_kill_and_resume
 from lisbon_chat import QUESTION as BOOKING
 from lisbon_chat import lisbon_chat
 from playwright.sync_api import Page, sync_playwright
@@ -70,6 +71,8 @@ def main() -> None:
         take_conform_run()
         take_tape_commands()
         take_verified_history()
+    if only in ([], ["animation"]):
+        take_kill_and_resume()
     if only in ([], ["status"]):
         with tempfile.TemporaryDirectory() as folder, busy_gateway(Path(folder)) as address:
             take_status(browser, address)

@@ -40,7 +40,7 @@ CHINESE: Mapping[str, str] = MappingProxyType(
         "stop me in the middle": "在中途停掉我",
         "go on later: {command}": "之后继续：{command}",
         "and go on later": "之后再继续",
-        "see it as four providers": "看四家服务商收到的内容",
+        "see it as each provider": "看每家服务商收到的内容",
         "the same history in each API's own shape": "同一份历史，按各家 API 的格式",
         "roll back and fork": "回滚与分叉",
         "nothing is deleted": "什么都不会删除",

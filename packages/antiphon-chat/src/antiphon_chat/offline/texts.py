@@ -35,26 +35,26 @@ Send a number to try one of these now:
 
 1. **Search, then plan**: “find IELTS tips, then make me a 4 week plan”
 2. **Kill me in the middle of a tool**, and continue where I was
-3. **See this conversation as four providers would receive it**
+3. **See this conversation as each provider would receive it**
 4. **Roll back and fork**"""
 _MENU_ZH = """\
 发送数字即可体验：
 
 1. **先搜索，再制定计划**：“搜索雅思备考方法，然后制定一个4周的计划”
 2. **在工具运行时杀掉我**，再从中断处继续
-3. **看四家服务商会收到的这段对话**
+3. **看每家服务商会收到的这段对话**
 4. **回滚与分叉**"""
 
 _SENTENCES: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
         "hello": (
             f"Hello! I am the guided tour of Antiphon, not a language model: I follow a short script. "
-            "What I run is real: tools, a log on disk that survives a crash, and the formats of four "
-            f"providers.\n\n{_MENU_EN}\n\n"
+            "What I run is real: tools, a log on disk that survives a crash, and the formats of five "
+            f"APIs.\n\n{_MENU_EN}\n\n"
             f"{REAL_MODEL['en']}",
             "你好！我是 Antiphon 的导览，不是语言模型，只按一份简短的脚本回答。我运行的东西都是真实的：工具、"
             "崩溃后仍在的磁盘日志、"
-            f"四家服务商的格式。\n\n{_MENU_ZH}\n\n{REAL_MODEL['zh']}",
+            f"五种 API 的格式。\n\n{_MENU_ZH}\n\n{REAL_MODEL['zh']}",
         ),
         "who": (
             "I am the guided tour of Antiphon, not a language model. Antiphon keeps a conversation as one append-only log and "

@@ -15,7 +15,7 @@ from antiphon_chat.terminal.render import Renderer
 THINGS = (
     ("1", "search, then plan", "ten seconds, no key"),
     ("2", "stop me in the middle", "go on later: {command}"),
-    ("3", "see it as four providers", "the same history in each API's own shape"),
+    ("3", "see it as each provider", "the same history in each API's own shape"),
     ("4", "roll back and fork", "nothing is deleted"),
     ("/key", "use a real model", "Anthropic, OpenAI, Google or a compatible host"),
 )
