@@ -1,7 +1,7 @@
 """The animation of the README, from a real run: a chat is killed in the middle of a tool, resumed in another process, and shows
 its history as every API gets it.
 
-A shell runs in a pseudo-terminal and is typed into; the chat is the guided tour, which needs no key. What stands on the screen at
+A shell runs in a pseudo-terminal and is typed into; the chat is the guided tour, which needs no key. The screen at
 each moment becomes one frame of an SVG, which a browser plays by itself; with reduced motion only the last one is shown.
 """
 
