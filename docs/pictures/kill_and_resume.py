@@ -191,7 +191,7 @@ def _percent(at: float, whole: float) -> str:
 
 
 def animate(frames: list[tuple[Screen, float]]) -> str:
-    """One SVG that shows the frames one after the other, for ever."""
+    """One SVG that shows the frames one after the other, again and again."""
     whole = sum(seconds for _, seconds in frames)
     rules, groups, start = [], [], 0.0
     for number, (lines, seconds) in enumerate(frames):

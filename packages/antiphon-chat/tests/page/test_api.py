@@ -305,6 +305,22 @@ def test_owners_do_not_see_each_others_plans_and_messages(tmp_path: Path) -> Non
     assert not (tmp_path.parent / "ben.db").exists()
 
 
+def test_an_import_is_its_owners_and_has_no_tags_of_the_file(tmp_path: Path) -> None:
+    keys = [ClientKeySettings(name=name, key=hash_key(f"sk-{name}")) for name in ("ada", "ben")]
+    with served(tmp_path / "chats.db", keys=keys) as browser:
+        ada, ben = Browser(browser.port, "sk-ada"), Browser(browser.port, "sk-ben")
+        hers = ada.create(title="Secrets")
+        ada.api("PATCH", f"/conversations/{hers}", {"pinned": True})
+        exported = ada.get(f"/chat/api/conversations/{hers}/export").body.decode()
+        taken = ben.api("POST", "/imports", {"name": "talk.jsonl", "text": exported}, status=201)["id"]
+        assert taken != hers
+        assert ben.show(taken)["info"]["title"] == "Secrets"
+        assert ada.api("GET", f"/conversations/{taken}", status=404)
+        assert "pinned" not in ben.api("GET", "/conversations")
+        for text in ("", "{}", "[]", "[1]", '{"antiphon": "conversation"}', exported[:40]):
+            assert ben.api("POST", "/imports", {"name": "talk.jsonl", "text": text}, status=400)["error"]["message"]
+
+
 def test_pictures_and_files_reach_the_model(tmp_path: Path) -> None:
     model = ap.ScriptedModel("Seen.", name="seeing")
     large = PNG + bytes(60_000)

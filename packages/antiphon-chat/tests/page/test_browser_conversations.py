@@ -134,3 +134,23 @@ def test_bad_requests_about_conversations_are_refused(tmp_path: Path) -> None:
         html = browser.get(f"/chat/api/conversations/{conversation}/export?format=html")
         assert html.headers["content-disposition"].startswith("attachment")
         assert html.headers["content-type"] == "application/octet-stream"
+
+
+def test_a_conversation_is_imported_from_a_file(chromium: Chromium, tmp_path: Path) -> None:
+    with served(tmp_path / "chats.db", with_builtin=True) as browser, window(chromium, browser.port) as shown:
+        conversation = browser.create()
+        browser.ask(conversation, "What can you do?")
+        exported = tmp_path / "talk.jsonl"
+        exported.write_bytes(browser.get(f"/chat/api/conversations/{conversation}/export").body)
+        shown.open()
+        shown.page.locator("#import-file").set_input_files(exported)
+        shown.sees("What can you do?")
+        assert conversation not in shown.page.url
+        messages = tmp_path / "Rain in Oslo.json"
+        messages.write_text('[{"role": "user", "content": "Rain?"}, {"role": "assistant", "content": "Yes, *rain*."}]')
+        shown.page.locator("#import-file").set_input_files(messages)
+        expect(shown.page.locator("#title")).to_have_text("Rain in Oslo")
+        expect(shown.thread.locator(".message.output em")).to_have_text("rain")
+        messages.write_text("not a conversation")
+        shown.page.locator("#import-file").set_input_files(messages)
+        expect(shown.page.locator("#notices")).to_contain_text("Rain in Oslo.json")

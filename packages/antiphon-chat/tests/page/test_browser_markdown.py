@@ -16,6 +16,7 @@ from antiphon.page.files import SANDBOX
 from antiphon.providers import ProviderCallOptions
 from page.rig import Browser, served, until_finished
 from page.window import ON_PHONE, window
+from support.waiting import until
 
 GATE = threading.Event()
 START = "# Title\n\nA **bold** word and $x^2$.\n\n- one\n- two `co"
@@ -74,7 +75,7 @@ def test_a_diagram_is_drawn_as_a_picture(chromium: Chromium, chat: Browser) -> N
         figure = shown.open(conversation).thread.locator(".code")
         picture = figure.get_by_role("img", name="Diagram (graph)")
         expect(picture).to_be_visible()
-        shown.page.wait_for_function("document.querySelector('img.diagram').naturalWidth > 100")
+        until(lambda: bool(picture.evaluate("node => node.naturalWidth > 100")))
         expect(figure.locator("pre")).to_be_hidden()
         figure.get_by_role("button", name="Source").click()
         expect(figure.locator("pre")).to_contain_text("Near side?")

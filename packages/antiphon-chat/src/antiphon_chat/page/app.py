@@ -142,6 +142,7 @@ class ChatApp(Application):
             (re.compile(path), handlers)
             for path, handlers in {
                 "/state": {"GET": self._state},
+                "/imports": {"POST": conversation.take_in},
                 "/conversations": {"GET": conversation.list, "POST": conversation.create},
                 one: {"GET": conversation.show, "PATCH": conversation.change, "DELETE": conversation.delete},
                 f"{one}/turns": {"POST": turn.say},

@@ -61,7 +61,7 @@ def repair_messages(
     is_body = isinstance(given, Mapping)
     if not is_body and (isinstance(given, str | bytes) or not isinstance(given, Sequence)):
         raise WireError(f"expected a list of messages or a body, got {type(given).__name__}")
-    source = (detect_format(dict(given)) or _only_key(given, for_)) if is_body else _format_of(given, for_)
+    source = (detect_format(dict(given)) or _only_key(given, for_)) if is_body else format_of_messages(given, for_)
     key = formats[source].spec.messages_key
     body = dict(given) if is_body else {key: list(given)}
     changes: list[Change] = []
@@ -137,7 +137,7 @@ def _only_key(body: Mapping[str, Any], wanted: str) -> str:
     return wanted if wanted in fitting else fitting[0]
 
 
-def _format_of(messages: Sequence[Any], wanted: str) -> str:
+def format_of_messages(messages: Sequence[Any], wanted: str) -> str:
     """The format of a list of messages: by what only one format has, else the wanted one."""
     for message in messages:
         if not isinstance(message, Mapping):

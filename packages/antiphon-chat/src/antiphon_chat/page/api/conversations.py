@@ -1,4 +1,4 @@
-"""API handlers for conversations: list, create, show, change, delete, fork, roll back, compact, export."""
+"""API handlers for conversations: list, create, show, change, delete, fork, roll back, compact, export, import."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from antiphon_chat.page.open_conversations import OpenConversations, owner_tag
 from antiphon_chat.page.request import ApiError, ChatRequest
 from antiphon_chat.shared.conversations.changes import check_texts, clean_title, roll_back, set_texts, set_title
 from antiphon_chat.shared.conversations.export import ExportFormat, export, file_name
+from antiphon_chat.shared.conversations.importing import import_conversation
 from antiphon_chat.shared.conversations.tags import is_pinned, organize, pin_tag, store_tag, tags_of
 from antiphon_chat.shared.session import TurnSettings
 from antiphon_chat.shared.spending import spending_of
@@ -55,6 +56,13 @@ class ConversationChange(Struct, frozen=True, forbid_unknown_fields=True):
     limits: TurnLimits | None = None
     pinned: bool | None = None
     tags: tuple[str, ...] | None = None
+
+
+class ImportedFile(Struct, frozen=True, forbid_unknown_fields=True):
+    """A file with a conversation: an export, or messages of a provider's format."""
+
+    name: str
+    text: str
 
 
 class ForkAt(Struct, frozen=True, forbid_unknown_fields=True):
@@ -117,6 +125,13 @@ class ConversationApi:
             await live.set_model(wanted.model)
         live.publish_entries()
         return Response.json({"id": live.chat.id}, 201)
+
+    async def take_in(self, request: ChatRequest) -> Response:
+        """Import a conversation from a file."""
+        file = request.read(ImportedFile)
+        tags = [owner_tag(request.owner)] if request.owner else []
+        info = await STORES.run(import_conversation, self._store, file.text.encode(), file.name[:200], tags)
+        return Response.json({"id": info.id}, 201)
 
     async def show(self, request: ChatRequest) -> Response:
         """A conversation, or its entries after `after`, up to the version the events have reached; the events report the rest."""

@@ -154,6 +154,9 @@ class Page {
       this.composer.focus();
     });
     byId("new-chat").addEventListener("click", () => this.newChat());
+    const picker = byId("import-file");
+    byId("import").addEventListener("click", () => picker.click());
+    picker.addEventListener("change", () => this.reporting(() => this.import(picker)));
     byId("menu").addEventListener("click", () => this.openSidebar(!document.body.classList.contains("with-sidebar")));
     byId("veil").addEventListener("click", () => this.openSidebar(false));
     byId("conversations").addEventListener("click", (event) => {
@@ -593,6 +596,16 @@ class Page {
       finish();
     };
     notice(say("deleted", { title: row.title || say("untitled") }), false, { label: say("undo"), act: undo });
+  }
+
+  /** Take a conversation in from a file, and show it. */
+  async import(picker) {
+    const [file] = picker.files;
+    picker.value = ""; // so that the same file can be chosen again
+    const { id } = await this.api.post("imports", { name: file.name, text: await file.text() });
+    notice(say("imported"));
+    this.sidebar.load();
+    location.hash = addressOf(id);
   }
 
   newChat() {

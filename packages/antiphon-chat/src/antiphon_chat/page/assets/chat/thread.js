@@ -562,6 +562,13 @@ export class Thread {
         element("div", { class: "plans-here" }),
       );
       node.setAttribute("aria-busy", "true");
+      const begun = performance.now();
+      const spent = /** @type {Element} */ (node.querySelector(".spent"));
+      const clock = setInterval(() => {
+        if (!node.isConnected) return clearInterval(clock);
+        const seconds = Math.round((performance.now() - begun) / 1000);
+        return fill(spent, say("writingFor", { seconds: formatNumber(seconds) }));
+      }, 1000);
       this._draft = { node, body, waiting, reason, chips, words: null, thought: null };
       this._node.append(node);
     }
