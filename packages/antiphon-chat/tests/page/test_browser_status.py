@@ -11,8 +11,8 @@ from playwright.sync_api import Browser as Chromium
 from playwright.sync_api import Locator, Page, Route, expect
 
 from antiphon_gateway.access.client_keys import hash_key
-from antiphon_gateway.access.login_attempts import LoginAttempts
 from antiphon_gateway.admin import status_login
+from antiphon_gateway.admin.status_login import LoginAttempts
 from antiphon_gateway.config.settings import ClientKeySettings
 from gateway.rig import MODELS, Rig, rig
 from page.conftest import axe_violations

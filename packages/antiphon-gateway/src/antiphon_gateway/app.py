@@ -25,10 +25,9 @@ from antiphon_gateway.endpoints.readiness import readiness
 from antiphon_gateway.endpoints.responses_api.websocket import ResponseSocket
 from antiphon_gateway.errors import refusal_response
 from antiphon_gateway.observe.instruments import CONTENT_TYPE
-from antiphon_gateway.observe.ledger_search import search_ledger
 from antiphon_gateway.observe.page import wants_page
 from antiphon_gateway.observe.record import Record
-from antiphon_gateway.observe.request_search import RequestFilter
+from antiphon_gateway.observe.request_search import RequestFilter, search_ledger
 from antiphon_gateway.observe.spend_summary import SpendReader
 from antiphon_gateway.observe.status import ReloadResult, build_status, status_json
 from antiphon_gateway.routes import Endpoint, NoRoute, error_format_for_path, is_chat_path, match_route

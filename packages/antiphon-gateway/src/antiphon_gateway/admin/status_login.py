@@ -1,27 +1,60 @@
 """The status page, which has no data and is public, and its login: whether a key is needed, and whether this one opens it.
 
 The page keeps the key in its tab and sends it with each request; here it learns at once whether it is an admin key, and how many
-tries are left. Nothing is stored, and no cookie is set.
+tries are left, by the address they come from (`LoginAttempts`). Nothing is stored, and no cookie is set.
 """
 
 from __future__ import annotations
 
 import logging
+import time
+from collections.abc import Callable
 from math import ceil
 
 from antiphon.http.messages import Response
 from antiphon.http.origin import site_problem
 from antiphon.wire.output import ProviderError
-from antiphon_gateway.access.login_attempts import LoginAttempts
 from antiphon_gateway.access.operators import presented_key
 from antiphon_gateway.errors import error_response
 from antiphon_gateway.observe.page import STATUS_PAGE
 from antiphon_gateway.runtime.metered import MeteredRequest
 
 logger = logging.getLogger("antiphon.gateway")
-
 _WRONG_KEY = ProviderError("wrong key for the status page", "authentication")
 _FOREIGN = ProviderError("this login was not sent by the status page; open /status", "permission")
+_MOST_ADDRESSES = 10_000
+
+
+class LoginAttempts:
+    """Wrong keys by address: at most `most` in `seconds`."""
+
+    def __init__(self, *, most: int = 10, seconds: float = 60.0, clock: Callable[[], float] = time.monotonic) -> None:
+        self._most = most
+        self._seconds = seconds
+        self._clock = clock
+        self._failures: dict[str, list[float]] = {}
+
+    def left(self, address: str) -> int:
+        """How many wrong keys may still be tried now."""
+        return max(0, self._most - len(self._recent(address)))
+
+    def wait(self, address: str) -> float:
+        """Seconds until another key may be tried; 0 if one may be now."""
+        failures = self._recent(address)
+        return 0.0 if len(failures) < self._most else failures[0] + self._seconds - self._clock()
+
+    def failed(self, address: str) -> None:
+        """A wrong key was tried."""
+        if len(self._failures) >= _MOST_ADDRESSES:
+            self._failures = {known: recent for known in self._failures if (recent := self._recent(known))}
+            if len(self._failures) >= _MOST_ADDRESSES:
+                del self._failures[next(iter(self._failures))]
+        self._failures[address] = [*self._recent(address), self._clock()]
+
+    def _recent(self, address: str) -> list[float]:
+        since = self._clock() - self._seconds
+        return [at for at in self._failures.get(address, ()) if at > since]
+
 
 attempts = LoginAttempts()
 """The wrong keys of this process."""

@@ -18,7 +18,7 @@ from antiphon.wire.gemini_interactions.errors import error_object
 from antiphon.wire.openai_responses.errors import response_error
 from antiphon.wire.output import ModelOutput, ProviderError
 from antiphon.wire.streams.sse import SseEvent
-from antiphon_gateway.generate.answer_recording import WholeAnswer
+from antiphon_gateway.generate.answer_keeper import WholeAnswer
 from antiphon_gateway.state.background import AnswerShape, Ending, encode_event
 
 _responses_wire = formats["openai-responses"]

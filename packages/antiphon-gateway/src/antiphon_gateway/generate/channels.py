@@ -28,8 +28,8 @@ from antiphon.wire.delta import Failed, Finished, ModelOutputDelta, PartDelta, S
 from antiphon.wire.loss import Loss
 from antiphon.wire.output import ProviderError
 from antiphon.wire.streams.sse import MAX_EVENT, SseReader
+from antiphon_gateway.generate.answer_keeper import AnswerRecording
 from antiphon_gateway.generate.answer_model import StreamModel
-from antiphon_gateway.generate.answer_recording import AnswerRecording
 from antiphon_gateway.generate.frame import StreamFrame
 from antiphon_gateway.observe.record import Record
 

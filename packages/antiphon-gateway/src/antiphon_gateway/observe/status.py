@@ -15,10 +15,9 @@ from msgspec import Struct
 
 from antiphon.providers.keys.health import CredentialStatus
 from antiphon.providers.keys.target_health import CircuitStatus
-from antiphon_gateway.observe.ledger_search import LedgerSearch
 from antiphon_gateway.observe.recent import Activity, Minute, RequestRecord, percentile
 from antiphon_gateway.observe.record import Outcome
-from antiphon_gateway.observe.request_search import RequestFilter, TargetStats, target_stats
+from antiphon_gateway.observe.request_search import LedgerSearch, RequestFilter, TargetStats, target_stats
 from antiphon_gateway.observe.spend_summary import SpendSummary
 from antiphon_gateway.share.redis_store import SharedStatus
 

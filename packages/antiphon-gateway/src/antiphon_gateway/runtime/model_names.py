@@ -1,20 +1,39 @@
 """Which models a client may name, and the error for any other.
 
 A route with a plain name is listed under it; a glob as the model of its first target, if that name routes to the same model.
+
+A gateway configured by API keys alone has routes such as `gpt-*` and no names to list. Clients that choose from `/v1/models`
+would see nothing. So `ProviderModels` asks the providers what they list, at most every ten minutes, and every minute while one
+does not answer; else the known models of a preset are listed.
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import time
 from collections.abc import Callable, Iterator, Sequence
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from antiphon.errors import AntiphonError
 from antiphon.model_name import ModelName
+from antiphon.providers.default_model import LOCAL_SERVERS, PREFERRED
+from antiphon.providers.engine.model_list import fetch_models
+from antiphon.providers.engine.provider import Provider
 from antiphon.providers.routes import Route
 from antiphon.wire.output import ProviderError
+from antiphon_gateway.runtime.offline import is_offline
 
+if TYPE_CHECKING:
+    from antiphon_gateway.runtime.loaded import LoadedConfig
+
+logger = logging.getLogger("antiphon.gateway")
+
+_KEPT_SECONDS, _RETRY_SECONDS = 600.0, 60.0
 _GLOB = frozenset("*?[")
 _MAX_SUGGESTIONS = 20
 
@@ -72,3 +91,55 @@ def _route_of(routes: Sequence[Route], name: str) -> Route | None:
 
 def _provider(route: Route) -> str:
     return ModelName.parse(route.targets[0]).provider
+
+
+class ProviderModels:
+    """The names that the providers of one configuration list."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._kept: dict[str, tuple[float, tuple[str, ...]]] = {}
+        self._asking = asyncio.Lock()
+
+    async def names(self, loaded: LoadedConfig) -> list[tuple[str, str]]:
+        """Every name with its provider, as far as a client that requests the name reaches that provider."""
+        providers = [provider for provider in loaded.providers.values() if not is_offline(provider)]
+        async with self._asking:
+            await asyncio.gather(*(self._refresh(provider) for provider in providers))
+        return [
+            (name, provider.name)
+            for provider in providers
+            for listed in self._kept[provider.name][1]
+            for name in _names_leading_to(loaded, provider.name, listed)
+        ]
+
+    async def _refresh(self, provider: Provider) -> None:
+        now = self._clock()
+        until, before = self._kept.get(provider.name, (0.0, ()))
+        if now < until:
+            return
+        try:
+            names = await fetch_models(provider)
+        except ValueError as error:
+            logger.info("%s does not list its models: %s", provider.name, error)
+            names, seconds = before or tuple(_preset_models(provider)), _RETRY_SECONDS
+        else:
+            seconds = _KEPT_SECONDS
+        self._kept[provider.name] = (now + seconds, names)
+
+
+def _preset_models(provider: Provider) -> Iterator[str]:
+    yield from provider.preset.known_models
+    yield from (model for name, model in (*PREFERRED, *LOCAL_SERVERS) if name == provider.preset.name)
+
+
+def _names_leading_to(loaded: LoadedConfig, provider: str, model: str) -> Iterator[str]:
+    """The plain name if it is routed to the provider, else the name with the provider before it, if that does."""
+    for name in (model, f"{provider}/{model}"):
+        try:
+            target = loaded.resolve(name)[0]
+        except AntiphonError:
+            continue
+        if (target.provider, target.model) == (provider, model):
+            yield name
+            return

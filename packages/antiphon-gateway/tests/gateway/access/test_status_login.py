@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from antiphon_gateway.access.client_keys import hash_key
-from antiphon_gateway.access.login_attempts import LoginAttempts
 from antiphon_gateway.admin import status_login
+from antiphon_gateway.admin.status_login import LoginAttempts
 from antiphon_gateway.config.settings import ClientKeySettings
 from gateway.rig import Client, Got, Rig, rig
 
