@@ -49,7 +49,7 @@ ALL_KEYWORDS = SchemaKeywords(
     ("properties", "$defs", "definitions", "patternProperties"),
     ("items", "anyOf", "oneOf", "allOf", "prefixItems", "additionalProperties", "not"),
 )
-OPENAI_KEYWORDS = SchemaKeywords(
+STRICT_KEYWORDS = SchemaKeywords(
     ("properties", "$defs", "definitions"), ("anyOf", "oneOf", "allOf", "prefixItems", "items")
 )
 
@@ -70,9 +70,9 @@ class SchemaPolicy(Struct, frozen=True, kw_only=True):
     """Whether every object must require all its properties."""
 
 
-OPENAI_STRICT = SchemaPolicy(
+STRICT_MODE = SchemaPolicy(
     rule="OC-17",
-    keywords=OPENAI_KEYWORDS,
+    keywords=STRICT_KEYWORDS,
     refused=("allOf", "oneOf", "not", "if", "then", "else", "dependentRequired", "dependentSchemas"),
     closed=True,
     all_required=True,
@@ -213,7 +213,7 @@ def _shown(path: SchemaPath) -> str:
 @SchemaCache
 def first_strict_problem(schema: dict[str, Any]) -> str | None:
     """The first reason why a schema is not allowed in OpenAI's strict mode."""
-    return next(problems(schema, OPENAI_STRICT), None)
+    return next(problems(schema, STRICT_MODE), None)
 
 
 def _refused_keywords(node: dict[str, Any], policy: SchemaPolicy) -> list[str]:
@@ -251,7 +251,7 @@ def non_strict_problems(schema: dict[str, Any]) -> Iterator[str]:
     """What some models refuse in a schema even without strict mode (rule OC-32)."""
     if any(keyword in schema for keyword in _NOT_AT_ROOT):
         yield "must have type object, and no oneOf, anyOf, allOf, enum or not at the root"
-    for path, node in walk(schema, OPENAI_KEYWORDS):
+    for path, node in walk(schema, STRICT_KEYWORDS):
         problem = _non_strict_problem(node)
         if problem is not None:
             yield f"{_shown(path)}{problem}"

@@ -10,7 +10,7 @@ from antiphon.wire import rules as rows
 from antiphon.wire.capabilities import format_capabilities, tool_name_matcher
 from antiphon.wire.media import is_web_url, looks_like_base64, parse_data_url
 from antiphon.wire.parameters import ParameterTable
-from antiphon.wire.schema import MAX_SCHEMA_PROBLEMS, OPENAI_STRICT, is_object_schema, problems
+from antiphon.wire.schema import MAX_SCHEMA_PROBLEMS, STRICT_MODE, is_object_schema, problems
 from antiphon.wire.vendors.openai import is_name
 from antiphon.wire.vendors.openai_parameters import find_refused
 
@@ -72,7 +72,7 @@ def declared_function(
 def _find_strict_parameters(function: dict[str, Any], _: rows.Checked) -> Iterator[rows.Finding]:
     schema = function.get("parameters")
     if function.get("strict") is True and type(schema) is dict:
-        yield from (("parameters", problem) for problem in islice(problems(schema, OPENAI_STRICT), MAX_SCHEMA_PROBLEMS))
+        yield from (("parameters", problem) for problem in islice(problems(schema, STRICT_MODE), MAX_SCHEMA_PROBLEMS))
 
 
 def output_schema(rule: str, strict: str, *, is_schema_needed: bool) -> rows.Object:
@@ -94,7 +94,7 @@ def _find_strict_output(output_format: dict[str, Any], _: rows.Checked) -> Itera
     if output_format.get("strict") is True and type(schema) is dict:
         if schema.get("type") is not None and not is_object_schema(schema):
             yield "schema", 'must be a schema of type "object"'
-        yield from (("schema", problem) for problem in islice(problems(schema, OPENAI_STRICT), MAX_SCHEMA_PROBLEMS))
+        yield from (("schema", problem) for problem in islice(problems(schema, STRICT_MODE), MAX_SCHEMA_PROBLEMS))
 
 
 def refused_parameters(rule: str, table: ParameterTable, effort_path: tuple[str, ...]) -> rows.CrossRules:
