@@ -10,6 +10,7 @@ What a model refuses is decided here for all formats (`refused_fields`), from it
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from math import isfinite
 from typing import Any, TypeAlias
 
 from msgspec import Struct
@@ -128,7 +129,11 @@ class ParameterTable:
                 if not is_default(row.field, value):
                     losses.append(Loss(row.field, row.field, refused[row.field].reason))
                 continue
-            if row.limit is not None:
+            if row.limit is None:
+                if type(value) is float and not isfinite(value):  # JSON has no such number
+                    losses.append(Loss(row.field, row.field, f"{value} is not a finite number; dropped"))
+                    continue
+            else:
                 value = row.limit.fit(value, row.field, losses, capabilities)
             if value is not None:
                 body[row.key if keys is None else keys.get(row.field, row.key)] = value

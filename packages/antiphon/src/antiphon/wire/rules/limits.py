@@ -161,15 +161,15 @@ class Pairs(Limit, frozen=True):
         cut = f"limited to {self.max_value} characters; sent the first {self.max_value} ({self.rule})"
         pairs: dict[str, str] = {}
         for key, given in value.items():
-            path = f"{field}.{key[: self.max_key]}"
+            path, what = f"{field}.{key[: self.max_key]}", key[: self.max_key] or field
             if len(pairs) == self.at_most or len(key) > self.max_key:
-                losses.append(Loss(path, key[: self.max_key], f"{limit}; dropped this entry ({self.rule})"))
+                losses.append(Loss(path, what, f"{limit}; dropped this entry ({self.rule})"))
                 continue
             text = given if type(given) is str else msgspec.json.encode(given, order="sorted").decode()
             if text is not given:
-                losses.append(Loss(path, key, f"{field} values must be strings; sent as JSON text ({self.rule})"))
+                losses.append(Loss(path, what, f"{field} values must be strings; sent as JSON text ({self.rule})"))
             if len(text) > self.max_value:
-                losses.append(Loss(path, key, f"{field} values are {cut}"))
+                losses.append(Loss(path, what, f"{field} values are {cut}"))
             pairs[key] = text[: self.max_value]
         return pairs
 

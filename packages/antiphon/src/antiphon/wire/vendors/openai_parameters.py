@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from antiphon.wire.capabilities import Capabilities, effort_for_budget
+from antiphon.wire.capabilities import EFFORT_BUDGETS, Capabilities, effort_for_budget
 from antiphon.wire.loss import Loss
 from antiphon.wire.parameters import NUMBER, Parameter, Refusals, refused_fields
 from antiphon.wire.request import OutputFormat, Reasoning, ToolDefinition
@@ -60,6 +60,9 @@ def choose_effort(reasoning: Reasoning, model: str, capabilities: Capabilities, 
     if capabilities.efforts == ():
         if effort != "none":
             losses.append(Loss(path, effort, f"{model} does not support reasoning effort; dropped (OC-26)"))
+        return None
+    if capabilities.efforts is not None and effort not in EFFORT_BUDGETS:
+        losses.append(Loss(path, effort, f'{model} does not support effort "{effort[:40]}"; dropped'))
         return None
     legal = capabilities.nearest_effort(effort)
     if legal != effort:
