@@ -56,11 +56,13 @@ def inline_base64(url: str) -> DataUrl | None:
 
 def inline_source(media_type: str, data: str, url: str) -> tuple[str, str]:
     """The media type and the base64 of a medium that is inline, also in a data URL; both empty if it is not."""
-    source = data or (url if url.startswith("data:") else "")
-    if not source.startswith("data:"):
-        return media_type if source else "", source
-    parsed = parse_data_url(source)
-    return (media_type or parsed.media_type, parsed.data) if parsed and parsed.is_base64 else ("", "")
+    if data and not data.startswith("data:"):
+        return media_type, data
+    for source in (data, url):
+        parsed = parse_data_url(source) if source.startswith("data:") else None
+        if parsed is not None and parsed.is_base64:
+            return media_type or parsed.media_type, parsed.data
+    return "", ""
 
 
 def decode_text(data: str) -> str:

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 from antiphon.errors import WireError
 from antiphon.wire.capabilities import look_up
 from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
@@ -35,7 +37,7 @@ from antiphon.wire.openai_chat.tools import (
 )
 from antiphon.wire.request import Message, ModelRequest, asks_for_json_object
 from antiphon.wire.rules import json_type_name
-from antiphon.wire.shapes import RequestReader, Shape, as_dict
+from antiphon.wire.shapes import RequestReader
 from antiphon.wire.tools.call_arguments import wrap_earlier_calls
 from antiphon.wire.vendors import openai
 from antiphon.wire.vendors.openai import OPENAI, SHARED_PARAMETERS
@@ -115,7 +117,7 @@ def write_request(request: ModelRequest, losses: Losses, options: WriteOptions =
 def _mentions_json_early(messages: list[Any]) -> bool:
     """Whether a message up to the first user's mentions JSON: later messages may not change the beginning (L9)."""
     for message in messages:
-        plain = as_dict(message) if isinstance(message, Shape) else message
+        plain = msgspec.to_builtins(message)  # its parts may be structs too
         if any(map(openai.mentions_json, openai.texts_of([plain]))):
             return True
         if type(plain) is dict and plain.get("role") == "user":
