@@ -116,9 +116,9 @@ class Parts:
     def __init__(self, target: str) -> None:
         extras = {"anthropic": marks, "openai": st.just({"detail": "low"}), "gemini": st.just({"thought": 1})}
         foreign = {origin: extra for origin, extra in extras.items() if not target.startswith(origin)}
-        self.natives = st.none() | st.fixed_dictionaries({}, optional=foreign)
+        self.natives: st.SearchStrategy[Any] = st.none() | st.fixed_dictionaries({}, optional=foreign)
         own = {"anthropic": marks} if target == "anthropic" else {}
-        natives = st.none() | st.fixed_dictionaries({}, optional={**foreign, **own})
+        natives: st.SearchStrategy[Any] = st.none() | st.fixed_dictionaries({}, optional={**foreign, **own})
         self.natives_of_parts = natives
         strangers = st.sampled_from([block for block in _BLOCKS if block.origin != target])
         own_blocks = st.sampled_from([block for block in _BLOCKS if block.origin in (target, "unknown")])
