@@ -200,12 +200,12 @@ def main(arguments: list[str]) -> int:
     measured: dict[str, list[Result]] = {}
     with FaultyProvider(times) as provider, tempfile.TemporaryDirectory() as name:
         for row in wanted:
-            contestant = known[row](Path(name), provider)
-            title = f"{contestant.name} {version_of(contestant)}".strip() if row in ("litellm", "portkey") else row
-            print(title, flush=True)
+            print(row, flush=True)
             try:
+                contestant = known[row](Path(name), provider)
+                title = f"{contestant.name} {version_of(contestant)}".strip() if row in ("litellm", "portkey") else row
                 measured[title] = measure(contestant, provider, times, Path(name))
-            except (DidNotStart, OSError) as error:
+            except (DidNotStart, OSError) as error:  # also one that is not installed
                 print(f"  not measured: {error}", file=sys.stderr)
     if times is not SHORT:
         measured = stored() | measured
