@@ -116,16 +116,18 @@ def test_ollama_clients_get_402_for_money_and_429_otherwise(gateway: Rig) -> Non
 def test_the_official_sdks_raise_their_rate_limit_error_and_do_not_retry_for_hours(gateway: Rig, limit: str) -> None:
     key = secret(limit, "sdk")
     retries = 0 if "minute" in limit else 2
-    chat = openai.OpenAI(api_key=key, base_url=f"{gateway.url}/v1", max_retries=retries)
-    messages = anthropic.Anthropic(api_key=key, base_url=gateway.url, max_retries=retries)
     asked: list[Any] = [{"role": "user", "content": "hi"}]
-    chat.chat.completions.create(model="to-openai-chat", messages=asked)
-    seen = sum(len(upstream.received) for upstream in gateway.upstreams.values())
-    with pytest.raises(openai.RateLimitError) as refused:
+    with (
+        openai.OpenAI(api_key=key, base_url=f"{gateway.url}/v1", max_retries=retries) as chat,
+        anthropic.Anthropic(api_key=key, base_url=gateway.url, max_retries=retries) as messages,
+    ):
         chat.chat.completions.create(model="to-openai-chat", messages=asked)
-    assert limit in str(refused.value)
-    with pytest.raises(anthropic.APIStatusError) as other:
-        messages.messages.create(model="to-anthropic", max_tokens=100, messages=asked)
+        seen = sum(len(upstream.received) for upstream in gateway.upstreams.values())
+        with pytest.raises(openai.RateLimitError) as refused:
+            chat.chat.completions.create(model="to-openai-chat", messages=asked)
+        assert limit in str(refused.value)
+        with pytest.raises(anthropic.APIStatusError) as other:
+            messages.messages.create(model="to-anthropic", max_tokens=100, messages=asked)
     is_money = limit.startswith("budget")
     assert isinstance(other.value, anthropic.RateLimitError) is not is_money
     assert other.value.status_code == (402 if is_money else 429)
@@ -137,13 +139,13 @@ def test_the_google_sdk_sees_429(gateway: Rig, limit: str) -> None:
     genai = pytest.importorskip("google.genai")
     from google.genai import errors
 
-    client = genai.Client(api_key=secret(limit, "gemini"), http_options={"base_url": gateway.url})
-    for _ in range(2):  # whether or not the key was used by another test
-        with_error = None
-        try:
-            client.models.generate_content(model="to-gemini", contents="hi")
-        except errors.ClientError as error:
-            with_error = error
+    with genai.Client(api_key=secret(limit, "gemini"), http_options={"base_url": gateway.url}) as client:
+        for _ in range(2):  # whether or not the key was used by another test
+            with_error = None
+            try:
+                client.models.generate_content(model="to-gemini", contents="hi")
+            except errors.ClientError as error:
+                with_error = error
     assert with_error is not None
     assert (with_error.code, with_error.status) == (429, "RESOURCE_EXHAUSTED")
 

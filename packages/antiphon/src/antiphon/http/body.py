@@ -19,6 +19,7 @@ PAUSE_BYTES = 256 * 1024
 """With more unread bytes than this, reading from the socket is paused."""
 _WHOLE_BYTES = 256 * 1024 * 1024
 """A body that is awaited as a whole is handed over when it is longer than this: its reader refuses it."""
+_ERROR_BYTES = 1024 * 1024
 
 logger = logging.getLogger("antiphon.http")
 
@@ -197,6 +198,14 @@ async def read_bounded(response: HttpBody, max_bytes: int) -> bytes:
     finally:
         if not isinstance(response, PausedBody) or not response.is_over:
             await response.aclose()
+
+
+async def read_error(response: HttpBody) -> bytes:
+    """The body of a response with an error status; empty if it cannot be read: the status is enough."""
+    try:
+        return await read_bounded(response, _ERROR_BYTES)
+    except TransportError:
+        return b""
 
 
 def join(start: bytes | bytearray, data: bytes) -> bytes | bytearray:

@@ -115,9 +115,9 @@ def test_vertex_with_gemini() -> None:
             credentials=Credentials(host.valid),  # type: ignore[no-untyped-call]
             http_options={"base_url": server.url, "api_version": "v1"},
         )
-        pieces = [
-            chunk.text for chunk in sdk.models.generate_content_stream(model="gemini-3-pro", contents="Is it raining?")
-        ]
+        with sdk:
+            stream = sdk.models.generate_content_stream(model="gemini-3-pro", contents="Is it raining?")
+            pieces = [chunk.text for chunk in stream]
         assert "".join(filter(None, pieces)) == "Rain."
         keys = KeyRing(["env:T"], environ={"T": host.valid})
         assert ours("vertex", server.url, "gemini-3-pro", {}, keys=keys, region="us-east5", project="p") == "Rain."
@@ -150,8 +150,9 @@ def test_azure_with_a_token(path: str, tmp_path: Path, monkeypatch: pytest.Monke
                 api_version="2024-10-21",
                 max_retries=0,
             )
-        for _ in sdk.chat.completions.create(model="my-deployment", messages=QUESTION, stream=True):
-            pass
+        with sdk:
+            for _ in sdk.chat.completions.create(model="my-deployment", messages=QUESTION, stream=True):
+                pass
         mine, theirs = server.received
     assert theirs.target == mine.target
     assert theirs.headers["authorization"] == mine.headers["authorization"]

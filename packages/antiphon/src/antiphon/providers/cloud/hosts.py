@@ -16,7 +16,7 @@ import msgspec
 from msgspec import structs
 
 from antiphon.errors import TransportError
-from antiphon.http.body import BodyReceiver, PushedBody, pushed, read_bounded
+from antiphon.http.body import BodyReceiver, PushedBody, pushed, read_error
 from antiphon.http.client.request import HttpRequest, HttpResponse
 from antiphon.providers.cloud.event_stream import EventFrame, EventStreamDecoder
 from antiphon.providers.cloud.signers import error_type
@@ -26,7 +26,6 @@ _BODY_VERSIONS = {BEDROCK: "bedrock-2023-05-31", VERTEX: "vertex-2023-10-16"}
 _FIRST_VERSION = "2023-06-01"
 """The version of the API that the versions above stand for."""
 _EVENT_STREAM = "application/vnd.amazon.eventstream"
-_MAX_ERROR_BYTES = 1024 * 1024
 _ERROR_TYPES = {
     "throttlingexception": "rate_limit_error",
     "servicequotaexceededexception": "rate_limit_error",
@@ -225,11 +224,7 @@ def _message(payload: bytes) -> str:
 
 
 async def _read_error(response: HttpResponse, name: str) -> HttpResponse:
-    try:
-        data = await read_bounded(response, _MAX_ERROR_BYTES)
-    except TransportError:
-        data = b""
-    error = _error(name, _message(data))
+    error = _error(name, _message(await read_error(response)))
     # A failure of the model has status 424, which elsewhere means a wrong request.
     status = max(response.status, 500) if error["error"]["type"] == "api_error" else response.status
     body = msgspec.json.encode(error)

@@ -8,7 +8,7 @@ to a provider: its response is passed on unread.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from types import MappingProxyType
 from typing import Any, ClassVar
 from urllib.parse import urljoin, urlsplit
@@ -16,7 +16,7 @@ from urllib.parse import urljoin, urlsplit
 from msgspec import Struct, structs
 
 from antiphon.errors import TransportError, WireError
-from antiphon.http.body import BodyTooLong, read_bounded
+from antiphon.http.body import BodyTooLong, read_bounded, read_error
 from antiphon.http.client.request import HttpRequest, HttpResponse
 from antiphon.providers.call import Attempt, CallReport
 from antiphon.providers.engine.provider import Provider
@@ -35,7 +35,6 @@ from antiphon.wire.call_restorer import CallRestorer
 from antiphon.wire.delta import Assembler, Failed, ModelOutputDelta, is_visible
 from antiphon.wire.output import NOT_AN_ANSWER, ProviderError
 
-_MAX_ERROR_BYTES = 1024 * 1024
 _MAX_RESPONSE_BYTES = 256 * 1024 * 1024
 _FIRST_EVENTS_BYTES = 1024
 _REQUEST_ID_ORDER = (
@@ -263,7 +262,7 @@ class UpstreamAttempt(Struct, eq=False):
 
     async def _read_error(self, response: HttpResponse) -> ProviderError:
         """The error that a response with an error status, or a redirect, contains."""
-        request, status, body = self.request, response.status, b""
+        request, status = self.request, response.status
         if 300 <= status < 400:
             target = urlsplit(urljoin(request.url, response.headers.get("location", "")))
             await response.aclose()
@@ -274,8 +273,7 @@ class UpstreamAttempt(Struct, eq=False):
                 status,
                 "redirected",
             )
-        with suppress(TransportError):  # the status is enough
-            body = await read_bounded(response, _MAX_ERROR_BYTES)
+        body = await read_error(response)
         self.prepared.last_error = ErrorResponse(status, response.headers, body)
         return error_from_status(self.wire, status, body)
 
