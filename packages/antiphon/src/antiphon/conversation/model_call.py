@@ -12,8 +12,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Sequence, Set
-from contextlib import aclosing, nullcontext
+from functools import cached_property
 from time import perf_counter
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, structs
@@ -163,13 +164,17 @@ class ModelCall:
 
     async def _run_in_time(self, listener: Callable[[ModelOutputDelta], None] | None) -> None:
         """Make the call within its time. If that is over, the stream is cancelled, and the partial answer is the answer."""
-        limit = self._time_limit = None if self._seconds is None else asyncio.timeout(self._seconds)
+        if self._seconds is None:
+            async for _ in self.stream(listener, yields=False):  # it yields nothing, so it is never left half-way
+                pass
+            return
+        limit = self._time_limit = asyncio.timeout(self._seconds)
         try:
-            async with limit or nullcontext(), aclosing(self.stream(listener, yields=False)) as deltas:
-                async for _ in deltas:
+            async with limit:
+                async for _ in self.stream(listener, yields=False):
                     pass
         except TimeoutError:
-            if limit is None or not limit.expired():
+            if not limit.expired():
                 raise
             logger.info("[%s] the time limit of the run ended an answer", self.options.request_id)
 
@@ -448,6 +453,13 @@ class EmbeddedCallPolicy:
         self.setting = setting
         self._without_tools: set[str] = set()
 
+    @cached_property
+    def _reading(self) -> ModuleType:
+        """What reads calls in text; imported by the first call with tools."""
+        from antiphon.tools import embedded
+
+        return embedded
+
     def concerns(self, options: ProviderCallOptions) -> bool:
         """Whether a call may have to be changed, or its answer to be read. A call without tools rarely has."""
         return self.setting is not False and (
@@ -458,17 +470,16 @@ class EmbeddedCallPolicy:
         self, context: LiveContext, options: ProviderCallOptions, version: int
     ) -> tuple[LiveContext, ProviderCallOptions, EmbeddedCalls | None]:
         """The call as the model can read it, and the reader of its answer."""
-        from antiphon.tools.embedded import EmbeddedCalls, with_text_tools
-        from antiphon.tools.embedded.text_tools import mode_for
-
-        mode = self.setting if isinstance(self.setting, str | bool) else mode_for(self.setting, options.model)
+        embedded, mode = self._reading, self.setting
+        if not isinstance(mode, str | bool):
+            mode = embedded.mode_for(mode, options.model)
         if mode == "auto" and options.model in self._without_tools:
             mode = "prompt"
         reader = None
         if options.tools and mode is not False:
-            reader = EmbeddedCalls(options.tools, id_seed=str(version), only_closed=mode == "auto")
+            reader = embedded.EmbeddedCalls(options.tools, id_seed=str(version), only_closed=mode == "auto")
         if mode == "prompt":
-            entries, options = with_text_tools(context, options)
+            entries, options = embedded.with_text_tools(context, options)
             context = LiveContext(entries, context.left_out, screen=context.screen)
         return context, options, reader
 

@@ -9,7 +9,7 @@ text_tools        tools described in the prompt, for models without tool support
 
 from antiphon.tools.embedded.parser import DIALECTS, Dialect
 from antiphon.tools.embedded.stream import EmbeddedCalls, find_calls, with_calls_read
-from antiphon.tools.embedded.text_tools import EmbeddedSetting, parse_setting, with_text_tools
+from antiphon.tools.embedded.text_tools import EmbeddedSetting, mode_for, parse_setting, with_text_tools
 
 __all__ = [
     "DIALECTS",
@@ -17,6 +17,7 @@ __all__ = [
     "EmbeddedCalls",
     "EmbeddedSetting",
     "find_calls",
+    "mode_for",
     "parse_setting",
     "with_calls_read",
     "with_text_tools",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Sequence
-from functools import partial
 from typing import Any, TypeAlias
 
 from msgspec import structs
@@ -263,7 +262,9 @@ class EmbeddedCalls:
     """
 
     def __init__(self, tools: Iterable[str | ToolDefinition], *, id_seed: str = "", only_closed: bool = False) -> None:
-        self._scanner = partial(Scanner, _offer_of(tools), only_closed=only_closed)
+        self._tools = tools
+        self._only_closed = only_closed
+        self._offer: KnownTools | None = None
         self._naming = _CallIds(id_seed)
         self._texts: dict[int, _TextPart] = {}
         self._indexes: dict[int, int] = {}
@@ -276,7 +277,8 @@ class EmbeddedCalls:
             part = self._texts.get(delta.index)
             if part is not None:
                 return self._written(part, part.scanner.feed(delta.text))
-            return (PartDelta(self._indexes[delta.index], delta.text),)
+            index = self._indexes[delta.index]
+            return (delta if index == delta.index else PartDelta(index, delta.text),)
         if isinstance(delta, PartStarted):
             return self._start(delta)
         if isinstance(delta, PartEnded):
@@ -303,11 +305,14 @@ class EmbeddedCalls:
 
     def _start(self, delta: PartStarted) -> Sequence[ModelOutputDelta]:
         if isinstance(delta.part, Text):
-            part = self._texts[delta.index] = _TextPart(self._scanner(), delta.candidate, delta.part.native)
+            if self._offer is None:  # an answer of calls alone needs none
+                self._offer = _offer_of(self._tools)
+            scanner = Scanner(self._offer, only_closed=self._only_closed)
+            part = self._texts[delta.index] = _TextPart(scanner, delta.candidate, delta.part.native)
             return self._written(part, part.scanner.feed(delta.part.text)) if delta.part.text else ()
         self._indexes[delta.index] = index = self._next_index
         self._next_index += 1
-        return (structs.replace(delta, index=index),)
+        return (delta if index == delta.index else structs.replace(delta, index=index),)
 
     def _extend(self, delta: PartExtended) -> Sequence[ModelOutputDelta]:
         part = self._texts.get(delta.index)
@@ -330,6 +335,8 @@ class EmbeddedCalls:
         return ending
 
     def _finish(self, delta: Finished) -> Sequence[ModelOutputDelta]:
+        if not self._texts and not self._with_calls:
+            return (delta,)
         ending: list[ModelOutputDelta] = []
         for index, part in list(self._texts.items()):
             if part.candidate == delta.candidate:
