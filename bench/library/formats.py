@@ -10,7 +10,7 @@ import msgspec
 from antiphon.parts import text_of
 from antiphon.repair import repair
 from antiphon.wire import Assembler, Message, ModelRequest, formats
-from antiphon.wire.codec.incremental import IncrementalRequestWriter
+from antiphon.wire.request_writer import RequestEncoder
 from bench.measure.figures import Figure, Timing, compare
 from bench.workload.agent_request import MESSAGES, chat_request
 from bench.workload.streams import EVENTS, GEMINI_ARRAY, OBJECT_BORDER, WORDS, streams
@@ -89,7 +89,7 @@ def round_figures() -> Iterator[Figure]:
 
 def round_time(name: str, messages: tuple[Message, ...], more: tuple[Message, ...]) -> float:
     """The CPU time of a round (two messages) that continues a conversation."""
-    body = IncrementalRequestWriter(formats[name])
+    body = RequestEncoder(formats[name])
     head = ModelRequest(model="m", messages=messages)
     body.write(head)
     body.write(msgspec.structs.replace(head, messages=messages + more[:1]))

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from antiphon.parts import Text, ToolCallRequest, ToolCallResult
 from antiphon.repair import repair
 from antiphon.wire import FORMATS, Message, ModelRequest, formats
-from antiphon.wire.codec.incremental import IncrementalRequestWriter
 from antiphon.wire.request import PromptCaching
+from antiphon.wire.request_writer import RequestEncoder
 from support.corpus import accepted_requests, client_requests, in_collection
 
 texts = st.sampled_from(["hi", "bye ", " ", "", "\n", "yo"])
@@ -35,7 +35,7 @@ def test_a_joined_body_is_the_whole_body(source: str, target: str) -> None:
     for body in islice(long, 120):
         request = formats[source].read_request(body)
         fixed, _ = repair(msgspec.structs.replace(request, model=MODELS[target]), target)
-        growing = IncrementalRequestWriter(wire)
+        growing = RequestEncoder(wire)
         for end in range(1, len(fixed.messages) + 1):
             shorter = msgspec.structs.replace(fixed, messages=fixed.messages[:end])
             joined = growing.write(shorter)
@@ -55,7 +55,7 @@ def test_cache_breakpoints_of_a_joined_body_are_those_of_the_whole_body(source: 
             msgspec.structs.replace(request, model=MODELS["anthropic"], cache_prompt=PromptCaching("always")),
             "anthropic",
         )
-        growing = IncrementalRequestWriter(wire)
+        growing = RequestEncoder(wire)
         for end in range(1, len(fixed.messages) + 1):
             shorter = msgspec.structs.replace(fixed, messages=fixed.messages[:end])
             assert msgspec.json.decode(growing.write(shorter)) == wire.write_request(shorter).body
@@ -88,7 +88,7 @@ def test_blank_turns_and_empty_answers_change_nothing(target: str, turns: list[M
     fixed, _ = repair(
         ModelRequest(model=MODELS[target], messages=tuple(messages), cache_prompt=PromptCaching("auto")), target
     )
-    growing = IncrementalRequestWriter(formats[target])
+    growing = RequestEncoder(formats[target])
     for end in range(len(fixed.messages) + 1):
         shorter = msgspec.structs.replace(fixed, messages=fixed.messages[:end])
         joined = growing.write(shorter)
@@ -96,7 +96,7 @@ def test_blank_turns_and_empty_answers_change_nothing(target: str, turns: list[M
 
 
 def test_another_conversation_is_not_mixed_up() -> None:
-    growing = IncrementalRequestWriter(formats["openai-chat"])
+    growing = RequestEncoder(formats["openai-chat"])
     for name in ("first", "second"):
         turns = [
             {"role": "user", "content": f"{name} question"},

@@ -15,10 +15,19 @@ from antiphon.parts import Image, Native, Text, ToolCallRequest, ToolCallResult,
 from antiphon.providers.engine.response_reader import deltas_from_output
 from antiphon.providers.presets import Preset, add_preset
 from antiphon.repair import repair, repair_messages
-from antiphon.wire import FORMATS, Assembler, Message, ModelOutput, ModelRequest, ToolDefinition, formats, register
+from antiphon.wire import (
+    FORMATS,
+    Assembler,
+    Message,
+    ModelOutput,
+    ModelRequest,
+    ToolDefinition,
+    formats,
+    register,
+    unregister,
+)
 from antiphon.wire.call_restorer import CallRestorer
 from antiphon.wire.detect import detect_format
-from antiphon.wire.spec import unregister
 from antiphon_gateway.config.settings import Config, ModelSettings, ProviderSettings
 from gateway.rig import FAST, Client, serving
 from providers.scripted_server import Reply, ScriptedServer

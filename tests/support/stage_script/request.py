@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
 
 from antiphon.errors import WireError
 from antiphon.parts import Native, Part, Text, ToolCallRequest, ToolCallResult, ToolExecutionStatus, text_of
-from antiphon.wire.capabilities import look_up
+from antiphon.wire.capabilities import Capabilities
 from antiphon.wire.capabilities.accepted_media import fit_medium
-from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
 from antiphon.wire.loss import Losses
 from antiphon.wire.native_as_text import readable_parts
 from antiphon.wire.request import Message, ModelRequest, ToolDefinition
+from antiphon.wire.request_writer import RequestWriter
 from antiphon.wire.tools.call_arguments import raw_json_object
 from antiphon.wire.tools.call_ids import CallIdTracker
 from antiphon.wire.tools.names import tool_names
@@ -66,12 +66,47 @@ def read_line(line: Any, calls: CallIdTracker) -> Any:
     return Native(FORMAT, line)
 
 
-def write_request(request: ModelRequest, losses: Losses, options: WriteOptions = DEFAULT_OPTIONS) -> dict[str, Any]:
-    """A script that a stage accepts."""
-    model = look_up(request.model, FORMAT, options.capabilities)
-    script: list[dict[str, Any]] = []
-    open_calls: dict[str, str] = {}  # the names of calls, by the id that only the request has
-    for index, message in enumerate(request.messages):
+class Writer(RequestWriter):
+    """Writes a script that a stage accepts."""
+
+    format = FORMAT
+    messages: ScriptWriter
+
+    def begin(self) -> None:
+        self.messages = ScriptWriter(self.losses, self.model)
+
+    def parts(self) -> Iterable[object]:
+        return (self.messages,)
+
+    def settle(self) -> list[Any]:
+        return self.messages.script
+
+    def end_messages(self) -> dict[str, Any]:
+        self.losses.message = self.losses.part = -1
+        body: dict[str, Any] = {"bot": self.request.model, "script": self.messages.script}
+        if self.request.tools:
+            body["tools"] = _write_tools(self.request, self.losses)
+        return body
+
+    def write_parameters(self, body: dict[str, Any]) -> None:
+        if self.request.stream is not None:
+            body["streams"] = self.request.stream
+
+    def write_extras(self, body: dict[str, Any]) -> None:
+        body |= self.losses.take_extras(self.request.native, FORMAT)
+
+
+class ScriptWriter:
+    """Writes the entries of a script."""
+
+    def __init__(self, losses: Losses, model: Capabilities) -> None:
+        self.script: list[dict[str, Any]] = []
+        self._losses = losses
+        self._model = model
+        self._open_calls: dict[str, str] = {}  # the names of calls, by the id that only the request has
+
+    def add(self, index: int, message: Message) -> None:
+        losses, script, open_calls = self._losses, self.script, self._open_calls
         losses.message, losses.part = index, -1
         losses.report_extras(message.native, FORMAT)
         entry: dict[str, Any] = {"voice": _ROLES.get(message.role, "person"), "results": [], "lines": []}
@@ -84,24 +119,17 @@ def write_request(request: ModelRequest, losses: Losses, options: WriteOptions =
         for position, part in enumerate(message.parts):
             losses.part = position
             entry["lines"] += [
-                write_line(fit_medium(own, model, losses, losses.path())) for own in _own_parts(part, losses)
+                write_line(fit_medium(own, self._model, losses, losses.path())) for own in _own_parts(part, losses)
             ]
         goes_on = bool(script) and script[-1]["voice"] == entry["voice"] != "stage"
         if entry["voice"] == "bot":
             calls = {part.tool_call_id: part.tool_name for part in message.parts if type(part) is ToolCallRequest}
-            open_calls = {**open_calls, **calls} if goes_on else calls
+            self._open_calls = {**open_calls, **calls} if goes_on else calls
         if goes_on:
-            script[-1]["results"] += entry["results"]
-            script[-1]["lines"] += entry["lines"]
+            last = script[-1]
+            script[-1] = {**last, **{name: last[name] + entry[name] for name in ("results", "lines")}}
         else:
             script.append(entry)
-    losses.message = losses.part = -1
-    body: dict[str, Any] = {"bot": request.model, "script": script}
-    if request.stream is not None:
-        body["streams"] = request.stream
-    if request.tools:
-        body["tools"] = _write_tools(request, losses)
-    return body | losses.take_extras(request.native, FORMAT)
 
 
 def _write_tools(request: ModelRequest, losses: Losses) -> dict[str, Any]:
@@ -126,8 +154,3 @@ def write_line(part: Any) -> Any:
         arguments = raw_json_object(part.arguments)
         return {"kind": "cue", "tool": NAMES.to_wire(part.tool_name), "with": {} if arguments is None else arguments}
     return part.data if type(part) is Native else {"kind": "words", "words": part.text}
-
-
-def needs_whole_request(_request: ModelRequest, _new: Sequence[Message]) -> bool:
-    """Whether the body depends on the whole conversation: each entry may gain results."""
-    return True

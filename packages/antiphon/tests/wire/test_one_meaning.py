@@ -7,8 +7,8 @@ import pytest
 from antiphon.errors import WireError
 from antiphon.parts import Text
 from antiphon.wire import FORMATS, Message, ModelOutput, ModelOutputDelta, ModelRequest, formats
-from antiphon.wire.codec.incremental import IncrementalRequestWriter
 from antiphon.wire.delta import Finished, PartDelta, PartEnded, PartStarted, Started
+from antiphon.wire.request_writer import RequestEncoder
 
 
 def written(name: str, model: str) -> bytes:
@@ -45,7 +45,7 @@ def test_a_lone_surrogate_is_a_clear_error(name: str) -> None:
     with pytest.raises(WireError, match=expected):
         formats[name].encode_request(request)
     with pytest.raises(WireError, match=expected):
-        IncrementalRequestWriter(formats[name]).write(request)
+        RequestEncoder(formats[name]).write(request)
     with pytest.raises(WireError, match=r"messages\[0\]\.parts\[0\] has a lone surrogate"):
         formats[name].encode_response(ModelOutput(parts=(Text("a\udfff"),), id="x", model="m"))
 

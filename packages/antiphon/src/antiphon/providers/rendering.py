@@ -1,7 +1,7 @@
 """From the live context to the bytes of a request: each entry is converted to messages once, and each message to bytes once.
 
 A `ContextRenderer` belongs to one conversation and one target. It keeps what it has rendered, so a round costs only what was
-appended: new entries become messages, only new messages are checked for broken sequences, and `IncrementalRequestWriter` joins
+appended: new entries become messages, only new messages are checked for broken sequences, and `RequestEncoder` joins
 the kept bytes. A context that does not continue the previous one is rendered from the start.
 
 Opaque reasoning (signatures, encrypted content, redacted blocks) is bound to the provider, the API and the model that made it.
@@ -25,10 +25,10 @@ from antiphon.repair import add_system_message, declare_called_tools, repair
 from antiphon.repair.action import Action
 from antiphon.repair.sequence import is_legal
 from antiphon.wire import formats
-from antiphon.wire.codec.incremental import IncrementalRequestWriter
 from antiphon.wire.format import WriteOptions
 from antiphon.wire.loss import Loss
 from antiphon.wire.request import Message, ModelRequest, PromptCaching
+from antiphon.wire.request_writer import RequestEncoder
 
 SIGNATURE_FIELDS = frozenset(
     {
@@ -85,7 +85,7 @@ class ContextRenderer:
         self._dialect = wire_options.get("dialect")
         self._rule = formats[target.format].spec.sequence_rule
         self._has_breakpoints = formats[target.format].spec.marked_messages > 0
-        self._body = IncrementalRequestWriter(formats[target.format], WriteOptions(**wire_options))
+        self._body = RequestEncoder(formats[target.format], WriteOptions(**wire_options))
         self._reset()
 
     def _reset(self) -> None:

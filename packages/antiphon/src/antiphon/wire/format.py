@@ -2,7 +2,7 @@
 
 A format is a package whose `__init__` has its `SPEC` and whose modules have the same names in every format:
 
-    request.py        READER (of bytes and of values), write_request, needs_whole_request
+    request.py        READER (of bytes and of values), Writer
     rules             RULES (one entry per rule), check_request
     response.py       read_response, write_response; for speed: scan_usage
     errors.py         read_error, write_error
@@ -31,10 +31,11 @@ from antiphon.wire.output import ModelOutput, ProviderError
 from antiphon.wire.request import Message, ModelRequest
 from antiphon.wire.rules import Violation, json_type_name
 from antiphon.wire.spec import FormatSpec, HostDialect, load_spec
-from antiphon.wire.tool_namespaces import flatten, namespaces_origin
+from antiphon.wire.tool_namespaces import flatten
 
 if TYPE_CHECKING:
     from antiphon.wire.capabilities import CapabilityTable
+    from antiphon.wire.request_writer import RequestWriter
 
 
 class Written(NamedTuple):
@@ -141,14 +142,14 @@ class Format:
         self, request: ModelRequest, *, strict: bool = False, **options: Unpack[WriteKeywords]
     ) -> Written:
         """A body this format accepts, and the losses. With `strict`, a loss raises `LossyTranslation`."""
-        body, losses = self._build_strictly(request, strict, options)
+        body, losses = self._build(request, strict, options)
         return Written(_decode_json(self.encode(body, request.messages)), losses)
 
     def encode_request(
         self, request: ModelRequest, *, strict: bool = False, **options: Unpack[WriteKeywords]
     ) -> Encoded:
         """The same as bytes, which is faster: a call's arguments are embedded without being parsed."""
-        body, losses = self._build_strictly(request, strict, options)
+        body, losses = self._build(request, strict, options)
         return Encoded(self.encode(body, request.messages), losses)
 
     def encode(self, body: Any, messages: Sequence[Message]) -> bytes:
@@ -160,39 +161,26 @@ class Format:
         except RecursionError as error:
             raise WireError(f"{self.name}: the body is nested too deeply to be written") from error
 
-    def _build_strictly(self, request: ModelRequest, strict: bool, options: WriteKeywords) -> Written:
-        written = self.build_request(request, WriteOptions(**options))
+    def _build(self, request: ModelRequest, strict: bool, options: WriteKeywords) -> Written:
+        written = self.build_request(request, WriteOptions(**options) if options else DEFAULT_OPTIONS)
         if strict and written.losses:
             raise LossyTranslation(written.losses)
         return written
 
     def build_request(self, request: ModelRequest, options: WriteOptions = DEFAULT_OPTIONS) -> Written:
         """A body for `msgspec.json.encode` only: it may hold structs and `msgspec.Raw`."""
-        self._check_options(options)
+        if options is not DEFAULT_OPTIONS:
+            self._check_options(options)
         losses = Losses()
-        if options.reasoning_as_text:
-            from antiphon.wire.native_as_text import with_reasoning_as_text
-
-            request = with_reasoning_as_text(request, self.name)
         if request.native is not None and not self.spec.has_tool_namespaces and (flat := flatten(request)) is not None:
-            body = self._request.write_request(flat.request, losses, options)
+            body = self._request.Writer(flat.request, losses, options).write(flat.request.messages)
             return Written(body, [flat.locate(loss) for loss in losses])
-        return Written(self._request.write_request(request, losses, options), losses)
+        return Written(self._request.Writer(request, losses, options).write(request.messages), losses)
 
-    def needs_whole_request(self, request: ModelRequest, new: Sequence[Message]) -> bool:
-        """Whether a body depends on the whole conversation, so that `new` messages cannot be written alone."""
-        must_flatten = not self.spec.has_tool_namespaces and namespaces_origin(request) is not None
-        return must_flatten or bool(self._request.needs_whole_request(request, new))
-
-    def mark_prompt(
-        self, request: ModelRequest, body: dict[str, Any], messages: list[Any], options: WriteOptions
-    ) -> None:
-        """Mark how much of a written body is cached: in the body, and in the list of its last written messages.
-
-        `build_request` does the same; this is for a body that is written in parts. Marked entries of the list are replaced.
-        """
-        if request.cache_prompt is not None and self.spec.marked_messages:
-            self._request.mark_prompt(request, body, messages, options)
+    def request_writer(self, request: ModelRequest, losses: Losses, options: WriteOptions) -> RequestWriter:
+        """The writer of a request that gets its messages one by one."""
+        self._check_options(options)
+        return cast("RequestWriter", self._request.Writer(request, losses, options))
 
     def read_response(self, body: dict[str, Any] | bytes) -> ModelOutput:
         """A response body in neutral terms."""

@@ -18,7 +18,7 @@ from msgspec import structs
 from antiphon.parts import Audio, Image, Native, Text, Thinking
 from antiphon.wire.loss import Loss, foreign_block
 from antiphon.wire.media import inline_base64, is_web_url
-from antiphon.wire.request import Message, ModelRequest
+from antiphon.wire.request import Message
 from antiphon.wire.spec import load_module, spec_of
 
 P = TypeVar("P")
@@ -74,15 +74,8 @@ def transcribe(part: P, losses: list[Loss], path: str) -> P | Text:
     return part
 
 
-def with_reasoning_as_text(request: ModelRequest, target: str) -> ModelRequest:
-    """The request with readable reasoning of other formats as labelled text; the same object if it has none."""
-    messages = [_reasoning_as_text(message, target) for message in request.messages]
-    if all(map(operator.is_, messages, request.messages)):
-        return request
-    return structs.replace(request, messages=tuple(messages))
-
-
-def _reasoning_as_text(message: Message, target: str) -> Message:
+def reasoning_as_text(message: Message, target: str) -> Message:
+    """The message with readable reasoning of other formats as labelled text; the same object if it has none."""
     parts = tuple(
         Text(f"[earlier reasoning]\n{part.text}\n[end of reasoning]")
         if isinstance(part, Thinking) and part.text and target not in (part.native or ())

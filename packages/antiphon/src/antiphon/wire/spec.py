@@ -1,16 +1,16 @@
 """`FormatSpec`: what a format package says about itself, and the list of the packages.
 
 Shared code knows no format by name. What only one has is a field of its spec; shared code asks for the spec of the *origin* of a
-part, or of the *target* of a body. So a format is closed: `register("package.of.the_format")` is all that adds one.
+part, or of the *target* of a body. So a format is closed: `antiphon.wire.register("package.name")` is all that adds one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from importlib import import_module
 from types import MappingProxyType
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 from msgspec import Struct
 
@@ -18,8 +18,6 @@ from antiphon.parts import Part
 from antiphon.wire.capabilities import Capabilities, MediaKind
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
-
-T = TypeVar("T")
 
 
 class SequenceRule(Struct, frozen=True):
@@ -112,47 +110,25 @@ class FormatSpec(Struct, frozen=True, kw_only=True):
     repeats_settings: bool = False
     """Whether a response repeats settings of its request; they are in the module `settings`."""
     marked_messages: int = 0
-    """How many user messages at the end of a request get a cache breakpoint (`mark_prompt` in `request.py`); 0: providers decide
-    themselves what they cache."""
+    """How many user messages at the end of a request get a cache breakpoint; 0: providers decide themselves what they cache."""
     keep_alive: bytes = b": keep-alive\n\n"
     """What a client gets while the model is silent; its parser must pass over it."""
     has_comments: bool = True
     """Whether streams may have comments; without, the keep-alive is the beginning of the next event."""
 
 
-class Registry(Mapping[str, T]):
-    """A view of every registered format by name, with a value made of the name of its package when it is first asked for."""
-
-    def __init__(self, make: Callable[[str, str], T]) -> None:
-        self._make = make
-        self._made: dict[str, T] = {}
-
-    def __getitem__(self, name: str) -> T:
-        try:
-            return self._made[name]
-        except KeyError:
-            made = self._made[name] = self._make(name, _packages[name])
-            return made
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(_packages)
-
-    def __len__(self) -> int:
-        return len(_packages)
-
-
 _packages: dict[str, str] = {}
 
 
-def register(package: str) -> str:
-    """Add the format in a package, whose modules are loaded on first use. Its name is that of the package, with hyphens."""
+def add_package(package: str) -> str:
+    """Add a package to the list, and return the name of its format."""
     name = package.rpartition(".")[2].replace("_", "-")
     _packages[name] = package
     return name
 
 
-def unregister(name: str) -> None:
-    """Remove a format that was registered."""
+def remove_package(name: str) -> None:
+    """Remove the package of a format from the list."""
     del _packages[name]
 
 

@@ -11,8 +11,8 @@ from antiphon.parts import ToolCallRequest
 from antiphon.repair import repair
 from antiphon.wire import Assembler, ModelOutput, ModelOutputDelta, ModelRequest, formats
 from antiphon.wire.call_restorer import CallRestorer
-from antiphon.wire.codec.incremental import IncrementalRequestWriter
 from antiphon.wire.delta import Finished, PartDelta, PartEnded, PartStarted, Started
+from antiphon.wire.request_writer import RequestEncoder
 from support.corpus import client_requests
 
 OTHERS = ("openai-chat", "anthropic", "gemini")
@@ -84,7 +84,7 @@ def test_responses_itself_gets_the_body_unchanged() -> None:
 def test_a_later_item_with_tools_is_declared_when_a_conversation_grows(name: str) -> None:
     later = {"type": "additional_tools", "role": "developer", "tools": [{**SEARCH, "name": "later"}]}
     more = {**BODY, "input": [*BODY["input"], later, {"role": "user", "content": "Now?"}]}
-    writer = IncrementalRequestWriter(formats[name])
+    writer = RequestEncoder(formats[name])
     writer.write(request_of(BODY))
     assert "later" in declared(name, msgspec.json.decode(writer.write(request_of(more))))
 

@@ -99,10 +99,10 @@ def _cached_in(blocks: Any) -> Iterator[Any]:
             yield from _cached_in(field_of(block, "content"))
 
 
-def mark_body(request: ModelRequest, body: dict[str, Any], messages: list[Any], limit: int | None) -> None:
-    """Set the breakpoints that `request.cache_prompt` asks for. `messages` are the last ones of the body, or all of them.
+def mark_body(request: ModelRequest, body: dict[str, Any], limit: int | None) -> None:
+    """Set the breakpoints that `request.cache_prompt` asks for, in a body with its last messages or all of them.
 
-    Entries are replaced, never changed: the caller may keep the unmarked ones.
+    Entries are replaced, never changed: the unmarked ones may be kept.
     """
     caching = request.cache_prompt
     if caching is None or not _is_worth_caching(request, caching) or "cache_control" in body:
@@ -113,7 +113,7 @@ def mark_body(request: ModelRequest, body: dict[str, Any], messages: list[Any], 
             return
     mark = _ONE_HOUR if caching.lifetime == "1h" else _FIVE_MINUTES
     left = 4 if limit is None else limit
-    left -= _mark_user_messages(messages, caching.volatile_parts, mark, left)
+    left -= _mark_user_messages(body["messages"], caching.volatile_parts, mark, left)
     if left > 0 and system and (marked := _mark_last(system, mark)) is not None:
         body["system"] = marked
         left -= 1

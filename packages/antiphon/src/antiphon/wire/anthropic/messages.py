@@ -126,11 +126,18 @@ class MessageListWriter:
             if extras:
                 self._close(extras, index)
 
+    def end_turn(self) -> None:
+        """End the open turn: one of the model follows, which is not empty."""
+        self._start_turn_after_system("assistant")
+        self._sort_last()
+
     def finish(self, can_continue: bool) -> None:
         """End the last turn as AN-01, AN-06 and AN-07 require. `can_continue`: the last answer may be continued."""
         self._close()
-        self._insert_system_messages(self._before_assistant + self._pending)
-        self._sort_last()
+        if self._before_assistant or self._pending:
+            self._insert_system_messages(self._before_assistant + self._pending)
+        if self._is_last_unsorted:
+            self._sort_last()
         self._losses.message = -1
         if not self.entries:
             reason = f'at least one message is required; added "{CONTINUE_TEXT}" (AN-01)'
@@ -270,9 +277,10 @@ class MessageListWriter:
     def _add_system(self, index: int, message: Message) -> None:
         if self._is_leading:
             blocks = self._content.system_blocks(message.parts)
-            self._mark_last(message, blocks)
+            if message.native is not None or message.name is not None:
+                self._mark_last(message, blocks)
+                self._report_extras(self._message_extras(message) or {}, index)
             self.system += blocks
-            self._report_extras(self._message_extras(message) or {}, index)
         elif self._target.accepts_system_role(is_same_format(message.native)):
             self._pending.append(_PendingSystemMessage(index, message))
             self._unmoved.append(self._pending[-1])

@@ -26,7 +26,7 @@ from antiphon.wire.anthropic.limits import (
     is_blank,
 )
 from antiphon.wire.anthropic.shapes import block_type, is_same_format, origin_marker
-from antiphon.wire.capabilities import EFFORT_BUDGETS, Capabilities, CapabilityTable, effort_for_budget, look_up
+from antiphon.wire.capabilities import EFFORT_BUDGETS, Capabilities, effort_for_budget
 from antiphon.wire.loss import Loss, lose_native
 from antiphon.wire.parameters import NUMBER, Parameter, ParameterTable, Refusal, is_default, refused_fields
 from antiphon.wire.request import ModelRequest, OutputFormat, Reasoning
@@ -52,10 +52,10 @@ class Target(Struct, frozen=True):
         return where == "anywhere" or (where in (None, "ignored") and is_native)
 
 
-def target_for(model: Any, version: str, host: Any, table: CapabilityTable | None) -> Target:
+def target_for(model: Capabilities, version: str, host: Any) -> Target:
     """The target of a request; `host` is the `anthropic_version` in the body, which other hosts require."""
     return Target(
-        look_up(model if isinstance(model, str) else "", FORMAT, table),
+        model,
         version.startswith("20") and version >= VERSION_2026_10,
         isinstance(host, str) and host.startswith("bedrock-"),
     )

@@ -8,11 +8,11 @@ normalised. Added without a loss: `max_tokens` (4096, more if the thinking budge
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from antiphon.errors import WireError
-from antiphon.parts import Native, NativeExtras, Part, Text, ToolCallResult
+from antiphon.parts import Native, Text
 from antiphon.wire.anthropic import FORMAT
 from antiphon.wire.anthropic.cache_breakpoints import Breakpoints, mark_body
 from antiphon.wire.anthropic.content import ContentWriter, collapse_text, read_value
@@ -31,10 +31,9 @@ from antiphon.wire.anthropic.parameters import (
 )
 from antiphon.wire.anthropic.shapes import MessageShape, fit_message
 from antiphon.wire.anthropic.tools import read_tool, read_tool_choice, write_tool_choice, write_tools
-from antiphon.wire.capabilities import look_up
-from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
-from antiphon.wire.loss import Loss, Losses, lose_native
-from antiphon.wire.request import Message, ModelRequest, asks_for_json_object
+from antiphon.wire.loss import Loss, lose_native
+from antiphon.wire.request import Message, ModelRequest
+from antiphon.wire.request_writer import RequestWriter
 from antiphon.wire.rules import json_type_name
 from antiphon.wire.shapes import RequestReader
 
@@ -76,87 +75,86 @@ def _read_system(system: str | list[Any]) -> tuple[Message, ...]:
     return (Message("system", parts),) if parts else ()
 
 
-def write_request(request: ModelRequest, losses: Losses, options: WriteOptions = DEFAULT_OPTIONS) -> dict[str, Any]:
-    """A body of the Messages API; `options.version` is the `anthropic-version` it will be sent with."""
-    extras = request.native.get(FORMAT, {}) if request.native else {}
-    host = extras.get("anthropic_version")
-    target = target_for(request.model, options.version or VERSION, host, options.capabilities)
-    body: dict[str, Any] = {"model": request.model} if request.model else {}
-    limit = request.max_output_tokens
-    body["max_tokens"] = (
-        DEFAULT_MAX_TOKENS if limit is None else _fit_max_tokens(limit, MAX_TOKENS.field, losses, target.model)
-    )
-    if request.stream is not None:
-        body["stream"] = request.stream
+class Writer(RequestWriter):
+    """Writes a body of the Messages API; `options.version` is the `anthropic-version` it will be sent with."""
 
-    breakpoints = Breakpoints()
-    blocks = ContentWriter(target, losses, breakpoints)
-    tools: list[Any] = []
-    if request.tools:
-        tools = write_tools(request, target.model, breakpoints, blocks.argument_writers, losses)
-    messages = MessageListWriter(target, blocks)
-    for index, message in enumerate(request.messages):
-        messages.add(index, message)
-    messages.finish(extras.get("fallback_credit_token") is not None)
-    if messages.system:
-        body["system"] = collapse_text(messages.system)
-    if tools:
-        body["tools"] = tools
-    body["messages"] = messages.entries
+    format = FORMAT
+    messages: MessageListWriter
+    wraps_calls = False  # the tools say which of their calls change
 
-    choice = write_tool_choice(request, tools, target.model, bool(tools or extras.get("mcp_servers")), losses)
-    if choice is not None:
-        body["tool_choice"] = choice
-    if request.reasoning is not None or request.output_format is not None:
-        write_thinking_and_format(request, body, target, blocks.citations_enabled, losses)
-    write_parameters(request, body, target, losses)
-    if breakpoints:
-        limit = target.model.cache_breakpoints
-        breakpoints.limit(body, sys.maxsize if limit is None else limit, losses)
-    lose_native(losses, "native", request.native, FORMAT)
-    for name, value in extras.items():
-        if (
-            name == "system" and "system" in body
-        ):  # what was there is not an instruction (AN-03), and the messages have one
-            losses.append(
-                Loss("native.system", "system", "neither text nor blocks; the messages' instruction was sent")
+    def begin(self) -> None:
+        request, options = self.request, self.options
+        self._extras = request.native.get(FORMAT, {}) if request.native else {}
+        self._dialect = get_dialect(options.dialect) if options.dialect else None
+        host = self._extras.get("anthropic_version")
+        self._target = target_for(self.model, options.version or VERSION, host)
+        self._breakpoints = Breakpoints()
+        self._content = ContentWriter(self._target, self.losses, self._breakpoints)
+        self._tools: list[Any] = []
+        if request.tools:
+            self._tools = write_tools(
+                request, self.model, self._breakpoints, self._content.argument_writers, self.losses
             )
-            continue
-        is_shared = name in ("metadata", "output_config") and type(value) is dict and type(body.get(name)) is dict
-        body[name] = {**body[name], **value} if is_shared else value
-    if options.dialect:
-        apply_dialect(body, get_dialect(options.dialect), losses)
-    if request.cache_prompt is not None and not breakpoints:
-        mark_prompt(request, body, body["messages"], options)
-    return body
+        self.messages = MessageListWriter(self._target, self._content)
 
+    def parts(self) -> Iterable[object]:
+        return (self.messages, self._content, self._breakpoints)
 
-def mark_prompt(request: ModelRequest, body: dict[str, Any], messages: list[Any], options: WriteOptions) -> None:
-    """Set the cache breakpoints of a written body whose last messages, or all of them, are in `messages`."""
-    if not options.dialect or get_dialect(options.dialect).caches_marked_prompts:
-        limit = look_up(request.model, FORMAT, options.capabilities).cache_breakpoints
-        mark_body(request, body, messages, limit)
+    def needs_whole(self) -> bool:
+        """Breakpoints of the client are limited from the last one back; thinking depends on the whole tool loop."""
+        lacks = self._dialect is not None and self._dialect.missing_thinking
+        return bool(self._breakpoints or lacks or self.request.reasoning is not None)
 
+    def settle(self) -> list[Any]:
+        self.messages.end_turn()
+        return self.messages.entries
 
-def needs_whole_request(request: ModelRequest, new: Sequence[Message]) -> bool:
-    """Whether the body depends on the whole conversation."""
-    if request.reasoning is not None or asks_for_json_object(request):
-        return True
-    for message in new:
-        if message.native is not None and _has_mark(message.native):
-            return True
-        if any(map(_is_marked, message.parts)):
-            return True
-    return False
+    def end_messages(self) -> dict[str, Any]:
+        request = self.request
+        body: dict[str, Any] = {"model": request.model} if request.model else {}
+        limit = request.max_output_tokens
+        body["max_tokens"] = (
+            DEFAULT_MAX_TOKENS if limit is None else _fit_max_tokens(limit, MAX_TOKENS.field, self.losses, self.model)
+        )
+        if request.stream is not None:
+            body["stream"] = request.stream
+        self.messages.finish(self._extras.get("fallback_credit_token") is not None)
+        if self.messages.system:
+            body["system"] = collapse_text(self.messages.system)
+        if self._tools:
+            body["tools"] = self._tools
+        body["messages"] = self.messages.entries
+        return body
 
+    def write_choice(self, body: dict[str, Any]) -> None:
+        has_tools = bool(self._tools or self._extras.get("mcp_servers"))
+        choice = write_tool_choice(self.request, self._tools, self.model, has_tools, self.losses)
+        if choice is not None:
+            body["tool_choice"] = choice
 
-def _is_marked(part: Part) -> bool:
-    if isinstance(part, Native):
-        return type(part.data) is dict and "cache_control" in part.data
-    if part.native is not None and _has_mark(part.native):
-        return True
-    return type(part) is ToolCallResult and any(map(_is_marked, part.content))
+    def write_parameters(self, body: dict[str, Any]) -> None:
+        request = self.request
+        if request.reasoning is not None or request.output_format is not None:
+            write_thinking_and_format(request, body, self._target, self._content.citations_enabled, self.losses)
+        write_parameters(request, body, self._target, self.losses)
 
+    def write_extras(self, body: dict[str, Any]) -> None:
+        if self.request.native is None:
+            return
+        lose_native(self.losses, "native", self.request.native, FORMAT)
+        for name, value in self._extras.items():
+            if name == "system" and "system" in body:  # it was not an instruction (AN-03), and the messages have one
+                reason = "neither text nor blocks; the messages' instruction was sent"
+                self.losses.append(Loss("native.system", "system", reason))
+                continue
+            is_shared = name in ("metadata", "output_config") and type(value) is dict and type(body.get(name)) is dict
+            body[name] = {**body[name], **value} if is_shared else value
 
-def _has_mark(native: NativeExtras) -> bool:
-    return any("cache_control" in extras for extras in native.values())
+    def apply_rules(self, body: dict[str, Any]) -> None:
+        if self._dialect is not None:
+            apply_dialect(body, self._dialect, self.losses)
+        limit = self.model.cache_breakpoints
+        if self._breakpoints:
+            self._breakpoints.limit(body, sys.maxsize if limit is None else limit, self.losses)
+        elif self.request.cache_prompt is not None and (self._dialect is None or self._dialect.caches_marked_prompts):
+            mark_body(self.request, body, limit)

@@ -364,6 +364,10 @@ class CapabilityTable:
         return known
 
 
+BUILT_IN = CapabilityTable()
+"""The table without entries of a caller."""
+
+
 def look_up(model: str, format_name: str, table: CapabilityTable | None) -> Capabilities:
     """What a model accepts in a format: by the caller's table, or the built-in one."""
     return capabilities_for(model, format_name) if table is None else table.capabilities_for(model, format_name)

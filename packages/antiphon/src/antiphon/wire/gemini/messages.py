@@ -10,12 +10,11 @@ Results without ids are matched by order and name, so they are sorted by their c
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from msgspec import UNSET
 
-from antiphon.parts import Native, NativeExtras, Part, Text, ToolCallRequest, ToolCallResult
+from antiphon.parts import Native, NativeExtras, Part, Refusal, Text, Thinking, ToolCallRequest, ToolCallResult
 from antiphon.wire.capabilities import Capabilities
 from antiphon.wire.gemini import FORMAT
 from antiphon.wire.gemini.content import (
@@ -32,10 +31,13 @@ from antiphon.wire.gemini.shapes import ContentShape, PartShape, fit_part
 from antiphon.wire.loss import Loss, lose_native
 from antiphon.wire.request import SYSTEM_NOTE_PREFIX, Message
 from antiphon.wire.tools.call_ids import GENERATED_ID_PREFIX, CallIdTracker
-from antiphon.wire.vendors.google import add_required_turns, has_mark, spelling_mark
+from antiphon.wire.vendors.google import ensure_user_turns, has_mark, list_marks, spelling_mark
 
 FUNCTION_ROLE = "function"
 """The former role of contents with results; also the mark of a message that had it."""
+
+SYSTEM_ROLE = "role:"
+"""The beginning of the mark of a system prompt that had a role."""
 
 CONTENT_FIELDS = field_spellings(("role", "parts"))
 
@@ -93,34 +95,6 @@ def _open_content(content: Any) -> tuple[str, list[Any], NativeExtras | None] | 
     return role, [fit_part(part) for part in parts], native
 
 
-def write_turns(
-    messages: Sequence[Message], start: int, writer: ContentWriter, capabilities: Capabilities
-) -> list[Any]:
-    """The contents of the messages from `start`."""
-    contents_writer = _ContentsWriter(writer)
-    for index in range(start, len(messages)):
-        message = messages[index]
-        role = _WIRE_ROLES.get(message.role)
-        writer.message = index
-        if role is None or message.native is not None or message.name is not None:
-            contents_writer.add_with_extras(message, index, role)
-        else:
-            contents_writer.add(role, message.parts)
-    contents_writer.close()
-    contents = contents_writer.contents
-    add_required_turns(
-        contents,
-        start,
-        capabilities,
-        writer.losses,
-        begins_with_call=bool(contents) and _is_model(contents[0]) and any(map(is_call, contents[0]["parts"])),
-        is_model=_is_model,
-        user_turn=_user_text,
-        rules=("GM-05", "GM-16"),
-    )
-    return contents
-
-
 def _user_text(text: str) -> dict[str, Any]:
     return {"role": "user", "parts": [{"text": text}]}
 
@@ -136,14 +110,18 @@ def report_message_extras(message: Message, index: int, losses: list[Loss]) -> N
     lose_native(losses, f"messages[{index}]", message.native, FORMAT)
 
 
-class _ContentsWriter:
-    """Builds the contents. The last one is open: messages of the same role are added to it."""
+class ContentsWriter:
+    """Builds the contents, and the system prompt of the leading messages. The last content is open: messages of the same role are
+    added to it."""
 
-    __slots__ = ("_calls", "_late_at", "_late_results", "_parts", "_results", "_writer", "contents", "role")
-
-    def __init__(self, writer: ContentWriter) -> None:
+    def __init__(self, writer: ContentWriter, model: Capabilities) -> None:
         self.contents: list[Any] = []
         self._writer = writer
+        self._model = model
+        self._system: dict[str, Any] = {}
+        self._system_parts: list[Any] = []
+        self._start = -1  # index of the first message in the contents
+        self._has_begun = False
         self.role = ""
         self._parts: list[Any] = []
         self._calls: list[ToolCallRequest] = []  # of the current step
@@ -151,7 +129,70 @@ class _ContentsWriter:
         self._late_results: list[Any] = []  # written results that came after other parts, and where they belong
         self._late_at = 0
 
-    def add(self, role: str, parts: tuple[Part, ...]) -> None:
+    def add(self, index: int, message: Message) -> None:
+        """Write one message."""
+        role = _WIRE_ROLES.get(message.role)
+        self._writer.message = index
+        if self._start < 0:
+            if message.role in ("system", "developer"):
+                self._add_system(index, message)
+                return
+            self._start = index
+        if role is None or message.native is not None or message.name is not None:
+            self._add_with_extras(message, index, role)
+        else:
+            self._add_parts(role, message.parts)
+
+    @property
+    def system(self) -> dict[str, Any] | None:
+        """The leading system messages as one instruction (GM-15: text only)."""
+        if not self._system_parts and not self._system:
+            return None
+        return {**self._system, "parts": self._system_parts}
+
+    def settle(self) -> None:
+        """End the open content: one of the model follows."""
+        self.close()
+        self.role = ""
+        self._ensure_user_turns()
+
+    def finish(self) -> None:
+        """End the open content, and add the turns that the model requires."""
+        self.close()
+        self._ensure_user_turns(is_end=True)
+
+    def _ensure_user_turns(self, *, is_end: bool = False) -> None:
+        contents = self.contents
+        begins_with_call = bool(contents) and _is_model(contents[0]) and any(map(is_call, contents[0]["parts"]))
+        ensure_user_turns(
+            contents,
+            max(self._start, 0),
+            self._model if is_end else None,
+            self._writer.losses,
+            begins_with_call=begins_with_call and not self._has_begun,
+            is_model=_is_model,
+            user_turn=_user_text,
+            rules=("GM-05", "GM-16"),
+        )
+        self._has_begun = True
+
+    def _add_system(self, index: int, message: Message) -> None:
+        writer = self._writer
+        report_message_extras(message, index, writer.losses)
+        for role in list_marks(message.native):
+            if role.startswith(SYSTEM_ROLE):
+                self._system["role"] = role[len(SYSTEM_ROLE) :]
+        self._system.update(gemini_extras(message.native))
+        for position, part in enumerate(message.parts):
+            if isinstance(part, Text | Thinking | Refusal | Native):
+                written = writer.write(part, position)
+                if written is not None:
+                    self._system_parts.append(written)
+            else:
+                reason = "Gemini accepts only text in the system prompt; dropped (GM-15)"
+                writer.losses.append(Loss(writer.path(position), type(part).__name__.lower(), reason))
+
+    def _add_parts(self, role: str, parts: tuple[Part, ...]) -> None:
         """Add parts to the open content, or start a new one for another role."""
         if role == self.role:
             written, results = self._write_parts(parts, self._calls)
@@ -164,7 +205,7 @@ class _ContentsWriter:
             self._start_content(role, written, results)
             self._calls = calls
 
-    def add_with_extras(self, message: Message, index: int, role: str | None) -> None:
+    def _add_with_extras(self, message: Message, index: int, role: str | None) -> None:
         """A message with a name, extras or another role."""
         report_message_extras(message, index, self._writer.losses)
         if role is None:
@@ -174,11 +215,11 @@ class _ContentsWriter:
             role = FUNCTION_ROLE
         extras = gemini_extras(message.native)
         if not extras:
-            self.add(role, message.parts)
+            self._add_parts(role, message.parts)
             return
         before, count = self.role, len(self.contents)
         self.role = ""  # extras belong to this content only: not to the previous one,
-        self.add(role, message.parts)
+        self._add_parts(role, message.parts)
         if len(self.contents) == count:
             self.role = before
         else:

@@ -10,19 +10,17 @@ contents of one role are merged, results first; contents without parts are dropp
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from antiphon.parts import Native, NativeExtras, Part, Refusal, Text, Thinking
-from antiphon.wire.capabilities import look_up
-from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
+from antiphon.parts import Native, NativeExtras, Part, Text, Thinking
 from antiphon.wire.gemini import FORMAT
 from antiphon.wire.gemini.content import ContentWriter, read_value
 from antiphon.wire.gemini.messages import (
     CONTENT_FIELDS,
+    SYSTEM_ROLE,
+    ContentsWriter,
     read_contents,
-    report_message_extras,
-    write_turns,
 )
 from antiphon.wire.gemini.native import field_spellings, gemini_extras, native_extras, require_list, split_fields
 from antiphon.wire.gemini.parameters import GENERATION_PREFIX, read_generation, write_generation
@@ -36,16 +34,15 @@ from antiphon.wire.gemini.shapes import (
 )
 from antiphon.wire.gemini.tools import read_tool_choice, read_tools, write_tool_choice, write_tools
 from antiphon.wire.loss import Loss, lose_native
-from antiphon.wire.request import Message, ModelRequest, asks_for_json_object, count_leading_system
+from antiphon.wire.request import Message, ModelRequest
+from antiphon.wire.request_writer import RequestWriter
 from antiphon.wire.shapes import RequestReader
-from antiphon.wire.tools.call_arguments import wrap_earlier_calls
 from antiphon.wire.tools.call_ids import CallIdTracker
-from antiphon.wire.vendors.google import list_marks, spelling_mark, with_prefix, without_prefix
+from antiphon.wire.vendors.google import spelling_mark, with_prefix, without_prefix
 from antiphon.wire.vendors.google_parameters import service_tier
 
 _TOOL_CONFIG_FIELDS = field_spellings(("functionCallingConfig",))
 _TOOL_PREFIX = "toolConfig."
-_SYSTEM_ROLE = "role:"
 
 
 def _entries_of(contents: Any) -> list[Any]:
@@ -104,7 +101,7 @@ def _read_system(system: Any, native: dict[str, Any]) -> Message | None:
         return None
     fields, extras = split_fields(system, CONTENT_FIELDS)
     role, parts = fields.get("role"), fields.get("parts")
-    marks = spelling_mark(_SYSTEM_ROLE + role) if type(role) is str and role else None
+    marks = spelling_mark(SYSTEM_ROLE + role) if type(role) is str and role else None
     if role is not None and type(role) is not str:
         extras["role"] = role
     calls = CallIdTracker()
@@ -116,30 +113,46 @@ def _read_system(system: Any, native: dict[str, Any]) -> Message | None:
     return Message("system", tuple(kept), native=native_extras(extras, marks))
 
 
-def write_request(request: ModelRequest, losses: list[Loss], options: WriteOptions = DEFAULT_OPTIONS) -> dict[str, Any]:
-    """A body that Gemini accepts. `options.model` is the name in the URL, if it is not `request.model`."""
-    capabilities = look_up(options.model or request.model, FORMAT, options.capabilities)
-    native = gemini_extras(request.native)
-    writer = ContentWriter(losses, capabilities)
-    body: dict[str, Any] = {}
-    tools = write_tools(request.tools, writer)
-    messages = wrap_earlier_calls(request)
-    leading = count_leading_system(messages)
-    if leading:
-        system = write_system(messages[:leading], writer)
-        if system is not None:
-            body["systemInstruction"] = system
-    body["contents"] = write_turns(messages, leading, writer, capabilities)
-    if tools:
-        body["tools"] = tools
-    tool_config = _write_tool_config(request, native, writer, tools)
-    if tool_config:
-        body["toolConfig"] = tool_config
-    config = write_generation(request, native, capabilities, losses)
-    if config:
-        body["generationConfig"] = config
-    write_other_fields(request, native, body, losses)
-    return body
+class Writer(RequestWriter):
+    """Writes a body that Gemini accepts. `options.model` is the name in the URL, if it is not `request.model`."""
+
+    format = FORMAT
+    messages: ContentsWriter
+
+    def begin(self) -> None:
+        self._native = gemini_extras(self.request.native)
+        self._content = ContentWriter(self.losses, self.model)
+        self._tools = write_tools(self.request.tools, self._content)
+        self.messages = ContentsWriter(self._content, self.model)
+
+    def parts(self) -> Iterable[object]:
+        return (self.messages, self._content)
+
+    def settle(self) -> list[Any]:
+        self.messages.settle()
+        return self.messages.contents
+
+    def end_messages(self) -> dict[str, Any]:
+        self.messages.finish()
+        system = self.messages.system
+        body: dict[str, Any] = {} if system is None else {"systemInstruction": system}
+        body["contents"] = self.messages.contents
+        if self._tools:
+            body["tools"] = self._tools
+        return body
+
+    def write_choice(self, body: dict[str, Any]) -> None:
+        tool_config = _write_tool_config(self.request, self._native, self._content, self._tools)
+        if tool_config:
+            body["toolConfig"] = tool_config
+
+    def write_parameters(self, body: dict[str, Any]) -> None:
+        config = write_generation(self.request, self._native, self.model, self.losses)
+        if config:
+            body["generationConfig"] = config
+
+    def write_extras(self, body: dict[str, Any]) -> None:
+        write_other_fields(self.request, self._native, body, self.losses)
 
 
 def _write_tool_config(
@@ -175,33 +188,3 @@ def write_other_fields(request: ModelRequest, native: dict[str, Any], body: dict
         del body["cachedContent"]
         reason = "cannot be combined with tools or a system prompt; dropped (GM-19)"
         losses.append(Loss("native.cachedContent", "cachedContent", reason))
-
-
-def write_system(messages: Sequence[Message], writer: ContentWriter) -> dict[str, Any] | None:
-    """The leading system messages as one instruction (GM-15: text only)."""
-    parts: list[Any] = []
-    system: dict[str, Any] = {}
-    for index, message in enumerate(messages):
-        writer.message = index
-        report_message_extras(message, index, writer.losses)
-        for role in list_marks(message.native):
-            if role.startswith(_SYSTEM_ROLE):
-                system["role"] = role[len(_SYSTEM_ROLE) :]
-        system.update(gemini_extras(message.native))
-        for position, part in enumerate(message.parts):
-            if isinstance(part, Text | Thinking | Refusal | Native):
-                written = writer.write(part, position)
-                if written is not None:
-                    parts.append(written)
-            else:
-                reason = "Gemini accepts only text in the system prompt; dropped (GM-15)"
-                writer.losses.append(Loss(writer.path(position), type(part).__name__.lower(), reason))
-    if not parts and not system:
-        return None
-    system["parts"] = parts
-    return system
-
-
-def needs_whole_request(request: ModelRequest, _new: Sequence[Message]) -> bool:
-    """Whether the body depends on the whole conversation."""
-    return asks_for_json_object(request)

@@ -8,13 +8,13 @@ generateContent (GM-05, GM-16); a user turn is added there. System messages afte
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 from msgspec import UNSET
 
-from antiphon.parts import Native, Text, ToolCallRequest, ToolCallResult, ToolExecutionStatus
+from antiphon.parts import Native, Refusal, Text, ToolCallRequest, ToolCallResult, ToolExecutionStatus
 from antiphon.wire.capabilities import Capabilities
 from antiphon.wire.gemini_interactions import FORMAT
 from antiphon.wire.gemini_interactions.content import (
@@ -32,7 +32,7 @@ from antiphon.wire.gemini_interactions.limits import MEDIA_KINDS
 from antiphon.wire.gemini_interactions.shapes import StepShape, value_of
 from antiphon.wire.loss import Loss, lose_native, other_fields
 from antiphon.wire.request import SYSTEM_NOTE_PREFIX, Message
-from antiphon.wire.vendors.google import add_required_turns
+from antiphon.wire.vendors.google import ensure_user_turns
 
 _SUCCESS = ToolExecutionStatus.SUCCESS
 _encode = msgspec.json.Encoder().encode
@@ -153,29 +153,6 @@ def is_continued(fields: Mapping[str, Any]) -> bool:
     return bool(fields.get("previous_interaction_id") or fields.get("continuation_token"))
 
 
-def write_steps(
-    messages: Sequence[Message], start: int, writer: StepWriter, capabilities: Capabilities, *, is_continued: bool
-) -> list[Any]:
-    """The steps of the messages from `start`. `is_continued`: the server has the turns before them."""
-    list_writer = _StepListWriter(writer)
-    for index in range(start, len(messages)):
-        list_writer.add(messages[index], index)
-    list_writer.end_results()
-    steps = list_writer.steps
-    if not is_continued:
-        add_required_turns(
-            steps,
-            start,
-            capabilities,
-            writer.losses,
-            begins_with_call=bool(steps) and _type(steps[0]) == "function_call",
-            is_model=is_model_step,
-            user_turn=_user_text,
-            rules=("GI-10", "GI-10"),
-        )
-    return steps
-
-
 def is_model_step(step: Any) -> bool:
     """Whether the model made a step: anything but an input of the user and a result of the client."""
     return _type(step) not in ("", "user_input", "function_result")
@@ -197,39 +174,84 @@ def report_message_extras(message: Message, place: str, losses: list[Loss], *kno
     lose_native(losses, place, message.native, *known)
 
 
-class _StepListWriter:
-    """Writes messages into `steps`."""
+class StepListWriter:
+    """Writes messages into `steps`, and leading system messages into `system`. `is_continued`: the server has earlier turns."""
 
-    def __init__(self, writer: StepWriter) -> None:
+    def __init__(self, writer: StepWriter, model: Capabilities, *, is_continued: bool) -> None:
         self.steps: list[Any] = []
-        self._writer = writer
+        self.system: list[str] = []
+        self.writer = writer
+        self._model = model
+        self._start = -1  # index of the first message in the steps
+        self._has_begun = is_continued
+        self._is_continued = is_continued
 
-    def add(self, message: Message, index: int) -> None:
+    def add(self, index: int, message: Message) -> None:
         """Write one message."""
         place = f"messages[{index}]"
+        if self._start < 0:
+            if message.role in ("system", "developer"):
+                self._add_system(message, place)
+                return
+            self._start = index
         if message.native is not None or message.name is not None:
-            report_message_extras(message, place, self._writer.losses, FORMAT)
+            report_message_extras(message, place, self.writer.losses, FORMAT)
         if message.role == "assistant":
-            self.end_results()
-            write_model_steps(message.parts, self._writer, self.steps, f"{place}.parts")
+            self._end_results()
+            write_model_steps(message.parts, self.writer, self.steps, f"{place}.parts")
         elif message.role == "unknown":
             self._add_unknown(message, place)
         else:
             self._add_input(message, place)
 
+    def settle(self) -> None:
+        """End the results: a turn of the model follows."""
+        self._end_results()
+        self._ensure_user_turns()
+
+    def finish(self) -> None:
+        """End the results, and add the turns that the model requires."""
+        self._end_results()
+        self._ensure_user_turns(is_end=not self._is_continued)
+
+    def _ensure_user_turns(self, *, is_end: bool = False) -> None:
+        begins_with_call = bool(self.steps) and _type(self.steps[0]) == "function_call"
+        ensure_user_turns(
+            self.steps,
+            max(self._start, 0),
+            self._model if is_end else None,
+            self.writer.losses,
+            begins_with_call=begins_with_call and not self._has_begun,
+            is_model=is_model_step,
+            user_turn=_user_text,
+            rules=("GI-10", "GI-10"),
+        )
+        self._has_begun = True
+
+    def _add_system(self, message: Message, place: str) -> None:
+        report_message_extras(message, place, self.writer.losses)
+        for position, part in enumerate(message.parts):
+            path = f"{place}.parts[{position}]"
+            if isinstance(part, Text | Refusal):
+                lose_native(self.writer.losses, path, part.native)
+                self.system.append(part.text)
+            else:
+                reason = "the system instruction is text; dropped (GI-02)"
+                self.writer.losses.append(Loss(path, type(part).__name__.lower(), reason))
+
     def _add_input(self, message: Message, place: str) -> None:
         rest: list[tuple[int, Any]] = []
         for position, part in enumerate(message.parts):
             if isinstance(part, ToolCallResult):
-                self.steps.append(self._writer.result(part, f"{place}.parts[{position}]"))
+                self.steps.append(self.writer.result(part, f"{place}.parts[{position}]"))
             else:
                 rest.append((position, part))
         if not rest:
             return
-        self.end_results()
+        self._end_results()
         content: list[Any] = []
         for position, part in rest:
-            content += self._writer.content(part, f"{place}.parts[{position}]")
+            content += self.writer.content(part, f"{place}.parts[{position}]")
         note = next((block for block in content if isinstance(block, dict) and block.get("type") == "text"), None)
         if message.role not in ("user", "tool"):
             is_system = message.role in ("system", "developer")
@@ -238,23 +260,23 @@ class _StepListWriter:
             reason = f'unknown role "{message.role}"; sent as user'
             if is_system:
                 reason = f"{NAME} accepts system messages only at the start; sent as a user note"
-            self._writer.losses.append(Loss(f"{place}.role", message.role, reason))
+            self.writer.losses.append(Loss(f"{place}.role", message.role, reason))
         if content:
             fields = (message.native or {}).get(FORMAT, {})
             self.steps.append({"type": "user_input", "content": content, **fields})
 
     def _add_unknown(self, message: Message, place: str) -> None:
-        self.end_results()
+        self._end_results()
         for position, part in enumerate(message.parts):
             if isinstance(part, Native) and part.origin == FORMAT:
                 self.steps.append(part.data)
             else:
                 reason = "message specific to another format; dropped"
-                self._writer.losses.append(Loss(f"{place}.parts[{position}]", "message", reason))
+                self.writer.losses.append(Loss(f"{place}.parts[{position}]", "message", reason))
 
-    def end_results(self) -> None:
+    def _end_results(self) -> None:
         """Write the media of the results before."""
-        media = self._writer.media_after_results
+        media = self.writer.media_after_results
         if media:
             self.steps.append({"type": "user_input", "content": list(media)})
             media.clear()

@@ -10,22 +10,19 @@ plain texts of a thought's summary are one; `is_error: false` and empty `argumen
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from antiphon.errors import WireError
-from antiphon.parts import Refusal, Text
-from antiphon.wire.capabilities import look_up
-from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
+from antiphon.parts import Text
 from antiphon.wire.gemini_interactions import FORMAT
 from antiphon.wire.gemini_interactions.content import StepWriter
 from antiphon.wire.gemini_interactions.limits import PARAMETERS, SERVICE_TIERS
 from antiphon.wire.gemini_interactions.messages import (
+    StepListWriter,
     StepReader,
     as_entries,
     is_continued,
-    report_message_extras,
-    write_steps,
 )
 from antiphon.wire.gemini_interactions.parameters import (
     PREFIX,
@@ -36,11 +33,11 @@ from antiphon.wire.gemini_interactions.parameters import (
 )
 from antiphon.wire.gemini_interactions.shapes import StepShape, fit_step
 from antiphon.wire.gemini_interactions.tools import read_tools, write_tools
-from antiphon.wire.loss import Loss, lose_native
-from antiphon.wire.request import Message, ModelRequest, count_leading_system
+from antiphon.wire.loss import lose_native
+from antiphon.wire.request import Message, ModelRequest
+from antiphon.wire.request_writer import RequestWriter
 from antiphon.wire.rules import json_type_name
 from antiphon.wire.shapes import RequestReader
-from antiphon.wire.tools.call_arguments import wrap_earlier_calls
 from antiphon.wire.vendors.google import has_mark, spelling_mark
 from antiphon.wire.vendors.google_parameters import service_tier
 
@@ -93,61 +90,57 @@ def _build_request(entries: list[Any], unread: dict[str, Any]) -> ModelRequest:
 READER = RequestReader("input", StepShape, PARAMETERS, fit_step, _entries_of, _build_request)
 
 
-def write_request(request: ModelRequest, losses: list[Loss], options: WriteOptions = DEFAULT_OPTIONS) -> dict[str, Any]:
-    """A body that the Interactions API accepts."""
-    capabilities = look_up(request.model, FORMAT, options.capabilities)
-    native = (request.native or {}).get(FORMAT, {})
-    body: dict[str, Any] = {}
-    if request.model:
-        body["agent" if has_mark(request.native, "agent") else "model"] = request.model
-    messages = wrap_earlier_calls(request)
-    leading = count_leading_system(messages)
-    system = _write_system(messages[:leading], losses)
-    if system:
-        body["system_instruction"] = system
-    has_earlier_turns = is_continued(native)
-    writer = StepWriter(losses, capabilities)
-    body["input"] = write_steps(messages, leading, writer, capabilities, is_continued=has_earlier_turns)
-    if has_earlier_turns and not body["input"]:
-        del body["input"]
-    tools = write_tools(request.tools, losses)
-    if tools:
-        body["tools"] = tools
-    config = write_generation(request, native, tools, capabilities, losses)
-    if config:
-        body["generation_config"] = config
-    if request.output_format is not None:
-        write_output_format(request.output_format, body, losses)
-    if has_mark(request.native, "text-only"):
-        body["response_modalities"] = ["text"]
-    tier = service_tier(request.service_tier, SERVICE_TIERS, losses)
-    if tier is not None:
-        body["service_tier"] = tier
-    for name in ("stream", "store"):
-        if getattr(request, name) is not None:
-            body[name] = getattr(request, name)
-    lose_native(losses, "native", request.native, FORMAT)
-    body.update((name, value) for name, value in native.items() if not name.startswith(PREFIX) and name not in body)
-    return body
+class Writer(RequestWriter):
+    """Writes a body that the Interactions API accepts."""
 
+    format = FORMAT
+    messages: StepListWriter
 
-def _write_system(messages: Sequence[Message], losses: list[Loss]) -> str:
-    """The leading system messages as one text."""
-    texts: list[str] = []
-    for index, message in enumerate(messages):
-        place = f"messages[{index}]"
-        report_message_extras(message, place, losses)
-        for position, part in enumerate(message.parts):
-            path = f"{place}.parts[{position}]"
-            if isinstance(part, Text | Refusal):
-                lose_native(losses, path, part.native)
-                texts.append(part.text)
-            else:
-                reason = "the system instruction is text; dropped (GI-02)"
-                losses.append(Loss(path, type(part).__name__.lower(), reason))
-    return "\n\n".join(texts)
+    def begin(self) -> None:
+        self._native = (self.request.native or {}).get(FORMAT, {})
+        self.messages = StepListWriter(
+            StepWriter(self.losses, self.model), self.model, is_continued=is_continued(self._native)
+        )
 
+    def parts(self) -> Iterable[object]:
+        return (self.messages, self.messages.writer)
 
-def needs_whole_request(_request: ModelRequest, _new: Sequence[Message]) -> bool:
-    """Whether the body depends on the whole conversation."""
-    return False
+    def settle(self) -> list[Any]:
+        self.messages.settle()
+        return self.messages.steps
+
+    def end_messages(self) -> dict[str, Any]:
+        request = self.request
+        body: dict[str, Any] = {}
+        if request.model:
+            body["agent" if has_mark(request.native, "agent") else "model"] = request.model
+        self.messages.finish()
+        if system := "\n\n".join(self.messages.system):
+            body["system_instruction"] = system
+        if self.messages.steps or not is_continued(self._native):
+            body["input"] = self.messages.steps
+        self._tools = write_tools(request.tools, self.losses)
+        if self._tools:
+            body["tools"] = self._tools
+        return body
+
+    def write_parameters(self, body: dict[str, Any]) -> None:
+        request = self.request
+        config = write_generation(request, self._native, self._tools, self.model, self.losses)
+        if config:
+            body["generation_config"] = config
+        if request.output_format is not None:
+            write_output_format(request.output_format, body, self.losses)
+        if has_mark(request.native, "text-only"):
+            body["response_modalities"] = ["text"]
+        tier = service_tier(request.service_tier, SERVICE_TIERS, self.losses)
+        if tier is not None:
+            body["service_tier"] = tier
+        for name in ("stream", "store"):
+            if getattr(request, name) is not None:
+                body[name] = getattr(request, name)
+
+    def write_extras(self, body: dict[str, Any]) -> None:
+        lose_native(self.losses, "native", self.request.native, FORMAT)
+        own = self._native.items()
+        body.update((name, value) for name, value in own if not name.startswith(PREFIX) and name not in body)

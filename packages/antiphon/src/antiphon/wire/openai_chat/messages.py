@@ -207,7 +207,7 @@ class MessageListWriter:
         self._reasoning_placeholder = (
             dialect.reasoning_field if dialect.requires_reasoning and thinking_enabled else None
         )
-        self._assistant = AssistantWriter(losses, dialect, self._deferred, model)
+        self.assistant = AssistantWriter(losses, dialect, self._deferred, model)
 
     def write(self, messages: Sequence[Message]) -> list[Any]:
         """All messages of a request."""
@@ -255,7 +255,7 @@ class MessageListWriter:
             return
         if isinstance(part, Native):  # a message of another format: what can be read of it
             self._losses.part = 0
-            content = self._assistant.write(part)
+            content = self.assistant.write(part)
             self._losses.part = -1
             if content:
                 self._append(UserShape(collapse_text(content, "text")))
@@ -282,7 +282,7 @@ class MessageListWriter:
 
     def _add_other(self, message: Message) -> None:
         """A message of a user, system or tool: results first, then the other parts."""
-        losses, writer = self._losses, self._assistant
+        losses, writer = self._losses, self.assistant
         content: list[Any] = []
         role = self._roles.get(message.role, "user")
         extras = {} if message.native is None else _own_extras(message)
@@ -330,7 +330,7 @@ class MessageListWriter:
         if (
             part.native is not None
             and is_legacy_function(part.native)
-            and part.tool_call_id not in self._assistant.converted_legacy_calls
+            and part.tool_call_id not in self.assistant.converted_legacy_calls
         ):
             result: Any = FunctionShape(self._dialect.name_rule.to_wire(name), None, content or None)
         else:
@@ -347,11 +347,11 @@ class MessageListWriter:
             losses.inner = index
             if type(block) in MEDIA and not self._dialect.allows_media_in_any_role:
                 origin = f"the result of {part.tool_name or part.tool_call_id or 'a call'}"
-                content += self._assistant.defer_media(block, origin)
+                content += self.assistant.defer_media(block, origin)
             elif isinstance(block, Native) and block.origin not in _WIRE_ORIGINS:
                 content.append({"type": "text", "text": canonical_json(block.data)})
             else:
-                content += self._assistant.write(block)
+                content += self.assistant.write(block)
         losses.inner = -1
         if part.status is not _SUCCESS:
             losses.add("status", 'no error flag in this format; "Error:" added to the text', "status")
@@ -359,7 +359,7 @@ class MessageListWriter:
         return collapse_text(content, "text") if content else ""
 
     def _add_assistant(self, message: Message) -> None:
-        written = self._assistant.request_message(message.parts)
+        written = self.assistant.request_message(message.parts)
         extras: dict[str, Any] = {}
         if self._reasoning_placeholder is not None and _has_calls(written):
             extras = {} if _has_field(written, self._reasoning_placeholder) else {self._reasoning_placeholder: ""}
@@ -368,8 +368,8 @@ class MessageListWriter:
         if message.native is not None:
             extras |= _own_extras(message)
         self.entries.append(extend(written, extras) if extras else written)
-        if self._assistant.results:
-            results, self._assistant.results = self._assistant.results, []
+        if self.assistant.results:
+            results, self.assistant.results = self.assistant.results, []
             for position, result in results:
                 self._losses.part = position
                 self._add_result(result, {})

@@ -65,6 +65,9 @@ HOST_PARAMETERS = ("enable_thinking", "reasoning", "thinking", "top_k")
 """Parameters of other hosts that are read."""
 
 
+_REASONING_KEYS = ("reasoning_effort", "thinking", "reasoning", "enable_thinking")
+
+
 def read_parameters(body: dict[str, Any], fields: dict[str, Any]) -> dict[str, Any]:
     """Read the keys of a body into fields of the request; returns the rest, including tools."""
     native = PARAMETER_TABLE.read(body, fields)
@@ -75,9 +78,9 @@ def read_parameters(body: dict[str, Any], fields: dict[str, Any]) -> dict[str, A
     if type(stop) is str or (type(stop) is list and all(type(sequence) is str for sequence in stop)):
         fields["stop"] = (stop,) if type(stop) is str else tuple(stop)
         del native["stop"]
-    _read_reasoning(fields, native)
-    output_format = _read_output_format(native.get("response_format"))
-    if output_format is not None:
+    if not native.keys().isdisjoint(_REASONING_KEYS):
+        _read_reasoning(fields, native)
+    if "response_format" in native and (output_format := _read_output_format(native["response_format"])) is not None:
         fields["output_format"] = output_format
         del native["response_format"]
     options = native.get("stream_options")

@@ -1,4 +1,4 @@
-"""Chat Completions requests: `read_request` and `write_request`.
+"""Chat Completions requests, read and written.
 
 The messages go to `messages`, tools and the choice among them to `tools`, everything else to `parameters`. Each module reads and
 writes, keeps unknown fields as native extras, and lists its normalisations in its header. The keys of a body are written in a
@@ -7,15 +7,13 @@ fixed order, so that the same request always gives the same bytes; the dialect d
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 
 from antiphon.errors import WireError
-from antiphon.wire.capabilities import look_up
-from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
-from antiphon.wire.loss import Loss, Losses
+from antiphon.wire.loss import Loss
 from antiphon.wire.openai_chat import FORMAT
 from antiphon.wire.openai_chat.dialects import get_dialect
 from antiphon.wire.openai_chat.limits import PARAMETERS
@@ -35,10 +33,10 @@ from antiphon.wire.openai_chat.tools import (
     read_tools,
     write_tools,
 )
-from antiphon.wire.request import Message, ModelRequest, asks_for_json_object
+from antiphon.wire.request import ModelRequest, asks_for_json_object
+from antiphon.wire.request_writer import RequestWriter
 from antiphon.wire.rules import json_type_name
 from antiphon.wire.shapes import RequestReader
-from antiphon.wire.tools.call_arguments import wrap_earlier_calls
 from antiphon.wire.vendors import openai
 from antiphon.wire.vendors.openai import OPENAI, SHARED_PARAMETERS
 from antiphon.wire.vendors.openai_parameters import drop_refused_switch
@@ -58,8 +56,8 @@ def _build_request(entries: list[Any], unread: dict[str, Any]) -> ModelRequest:
     native = read_parameters(unread, fields)
     if native:
         _read_tools(fields, native)
-        shared = {key: native.pop(key) for key in SHARED_PARAMETERS if key in native}
-        if shared or native:
+        if native:
+            shared = {key: native.pop(key) for key in SHARED_PARAMETERS if key in native}
             fields["native"] = {**({OPENAI: shared} if shared else {}), **({FORMAT: native} if native else {})}
     return ModelRequest(**fields)
 
@@ -77,41 +75,71 @@ def _read_tools(fields: dict[str, Any], native: dict[str, Any]) -> None:
             if not tools and "parallel_tool_calls" not in fields:
                 fields["parallel_tool_calls"] = False  # an answer in this shape has one call
     fields["tools"] = tuple(declared)
-    choice = read_tool_choice(native.get("tool_choice"))
+    choice = read_tool_choice(native["tool_choice"]) if "tool_choice" in native else None
     if choice is not None:
         fields["tool_choice"] = choice
         del native["tool_choice"]
-    elif "tool_choice" not in native and "functions" not in native:
-        choice = read_function_choice(native.get("function_call"))
+    elif "function_call" in native and "tool_choice" not in native and "functions" not in native:
+        choice = read_function_choice(native["function_call"])
         if choice is not None:
             fields["tool_choice"] = choice
             del native["function_call"]
 
 
-def write_request(request: ModelRequest, losses: Losses, options: WriteOptions = DEFAULT_OPTIONS) -> dict[str, Any]:
-    """A body that the host accepts; what it cannot express is appended to `losses`."""
-    host = get_dialect(options.dialect or "openai")
-    body: dict[str, Any] = {}
-    if request.model:
-        body["model"] = request.model
-    capabilities = look_up(request.model, FORMAT, options.capabilities)
-    accepts_system = capabilities.system_messages != "none"
-    thinking_enabled = thinking_requested(request.reasoning)
-    writer = MessageListWriter(
-        losses, host, capabilities, accepts_system=accepts_system, thinking_enabled=thinking_enabled
-    )
-    earlier = wrap_earlier_calls(request) if host.enforces_schemas else request.messages
-    body["messages"] = messages = writer.write(earlier)
-    if not messages:
-        messages.append({"role": "user", "content": ""})
-        losses.append(Loss("messages", "no messages", "at least one message is required; added an empty one (OC-01)"))
-    write_tools(request, body, losses, host)
-    drop_refused_switch(body, capabilities, losses)
-    write_parameters(request, body, losses, host, capabilities)
-    write_extras(request, body, losses, host, capabilities)
-    if asks_for_json_object(request) and not _mentions_json_early(messages):
-        messages.insert(0, _JSON_NOTE if accepts_system else {**_JSON_NOTE, "role": "user"})  # OC-24
-    return body
+class Writer(RequestWriter):
+    """Writes a body that the host accepts."""
+
+    format = FORMAT
+    messages: MessageListWriter
+
+    def begin(self) -> None:
+        self._host = host = get_dialect(self.options.dialect or "openai")
+        self.wraps_calls = host.enforces_schemas
+        self._accepts_system = self.model.system_messages != "none"
+        self._has_begun = False
+        self.messages = MessageListWriter(
+            self.losses,
+            host,
+            self.model,
+            accepts_system=self._accepts_system,
+            thinking_enabled=thinking_requested(self.request.reasoning),
+        )
+
+    def parts(self) -> Iterable[object]:
+        return (self.messages, self.messages.assistant)
+
+    def settle(self) -> list[Any]:
+        self.messages.finish()
+        self._begin_list()
+        return self.messages.entries
+
+    def _begin_list(self) -> None:
+        """Insert what depends on the first messages only (L9)."""
+        entries = self.messages.entries
+        if not self._has_begun and asks_for_json_object(self.request) and not _mentions_json_early(entries):
+            entries.insert(0, _JSON_NOTE if self._accepts_system else {**_JSON_NOTE, "role": "user"})  # OC-24
+        self._has_begun = True
+
+    def end_messages(self) -> dict[str, Any]:
+        body: dict[str, Any] = {"model": self.request.model} if self.request.model else {}
+        self.messages.finish()
+        body["messages"] = messages = self.messages.entries
+        if not messages:
+            messages.append({"role": "user", "content": ""})
+            reason = "at least one message is required; added an empty one (OC-01)"
+            self.losses.append(Loss("messages", "no messages", reason))
+        self._begin_list()
+        return body
+
+    def write_choice(self, body: dict[str, Any]) -> None:
+        write_tools(self.request, body, self.losses, self._host)
+        drop_refused_switch(body, self.model, self.losses)
+
+    def write_parameters(self, body: dict[str, Any]) -> None:
+        write_parameters(self.request, body, self.losses, self._host, self.model)
+
+    def write_extras(self, body: dict[str, Any]) -> None:
+        write_extras(self.request, body, self.losses, self._host, self.model)
 
 
 def _mentions_json_early(messages: list[Any]) -> bool:
@@ -128,8 +156,3 @@ def _mentions_json_early(messages: list[Any]) -> bool:
 READER = RequestReader(
     "messages", MessageShape, {*PARAMETERS, *HOST_PARAMETERS}, MESSAGES.fit, _entries_of, _build_request
 )
-
-
-def needs_whole_request(request: ModelRequest, _new: Sequence[Message]) -> bool:
-    """Whether the body depends on the whole conversation."""
-    return asks_for_json_object(request)

@@ -199,51 +199,74 @@ class MessageListWriter:
         self._model = model
         self.items: list[Any] = []
         self._losses = losses
-        self._ids = ItemIds(losses)
+        self.ids = ItemIds(losses)
+        self.instructions: Text | None = None
+        """The first message, if it can be `instructions`."""
         self._freeform: set[str] = set()
+        self._thoughts: tuple[int, Sequence[Part]] | None = None  # a turn that has nothing else, until the next message
 
-    def write(self, messages: Sequence[Message], start: int = 0) -> None:
-        append = self.items.append
-        for index in range(start, len(messages)):
-            message = messages[index]
-            if message.native is None and message.name is None:
-                parts, role = message.parts, message.role
-                part = parts[0] if parts else None
-                if type(part) is Text and len(parts) == 1:
-                    if part.native is None and (role == "assistant" or role in _CLIENT_ROLES):
-                        append({"role": role, "content": part.text})
-                        continue
-                elif role == "tool" and type(part) is ToolCallResult and len(parts) == 1:
-                    self._write_result(part, index, 0)
-                    continue
-                if role == "assistant":
-                    if type(part) is Thinking and self._drops_orphans(messages, index):
-                        continue
+    def add(self, index: int, message: Message) -> None:
+        """Write one message."""
+        if index == 0 and self._take_instructions(message):
+            return
+        if self._thoughts is not None:
+            self._end_thoughts(message.role)
+        if message.native is None and message.name is None:
+            parts, role = message.parts, message.role
+            part = parts[0] if parts else None
+            if type(part) is Text and len(parts) == 1:
+                if part.native is None and (role == "assistant" or role in _CLIENT_ROLES):
+                    self.items.append({"role": role, "content": part.text})
+                    return
+            elif role == "tool" and type(part) is ToolCallResult and len(parts) == 1:
+                self._write_result(part, index, 0)
+                return
+            if role == "assistant":
+                if type(part) is Thinking and _are_sent_thoughts(parts):
+                    self._thoughts = index, parts
+                else:
                     self._write_turn(parts, index)
-                    continue
-            self._write_message(message, index)
+                return
+        self._write_message(message, index)
 
-    def _drops_orphans(self, messages: Sequence[Message], index: int) -> bool:
+    def finish(self) -> None:
+        """Write what waits for the next message."""
+        if self._thoughts is not None:
+            self._end_thoughts("assistant")
+
+    def _take_instructions(self, message: Message) -> bool:
+        """Keep the first message apart if it is a system message that can be `instructions`."""
+        text = message.parts[0] if len(message.parts) == 1 else None
+        if message.role != "system" or type(text) is not Text or message.name is not None:
+            return False
+        for native in (message.native, text.native):
+            if native and (FORMAT in native or OPENAI in native):
+                return False
+        self.instructions = text
+        for path, extras in (("messages[0].parts[0]", text.native), ("messages[0]", message.native)):
+            lose_native(self._losses, path, extras, FORMAT)
+        return True
+
+    def _end_thoughts(self, next_role: str) -> None:
         """Drop reasoning that nothing of its turn follows, as after a stream that was cut: the API refuses it (OR-21).
 
-        Without an id it is accepted.
+        Without an id it is accepted, and so is the end of the conversation.
         """
-        parts = messages[index].parts
-        thoughts = [part for part in parts if isinstance(part, Thinking)]
-        if len(thoughts) != len(parts) or not any((part.native or {}).get(FORMAT, {}).get("id") for part in thoughts):
-            return False
-        if index + 1 == len(messages) or messages[index + 1].role == "assistant":
-            return False
-        why = "reasoning without the item that should follow it; dropped (OR-21)"
-        self._losses.append(Loss(f"messages[{index}]", "thinking", why))
-        return True
+        if self._thoughts is None:
+            return
+        (index, parts), self._thoughts = self._thoughts, None
+        if next_role == "assistant":
+            self._write_turn(parts, index)
+        else:
+            why = "reasoning without the item that should follow it; dropped (OR-21)"
+            self._losses.append(Loss(f"messages[{index}]", "thinking", why))
 
     def _write_turn(self, parts: Sequence[Any], index: int, offset: int = 0) -> None:
         """The items of one assistant turn."""
         ids = IdPolicy.EACH
         for part in parts:
             if type(part) is Thinking:
-                ids = IdPolicy.ALL if self._ids.claim_turn(parts) else IdPolicy.NONE
+                ids = IdPolicy.ALL if self.ids.claim_turn(parts) else IdPolicy.NONE
                 break
         message: dict[str, Any] | None = None
         for position, part in enumerate(parts, offset):
@@ -269,7 +292,7 @@ class MessageListWriter:
         if call.native is not None:
             path = f"messages[{index}].parts[{position}]"
             lose_native(self._losses, path, call.native, FORMAT, OPENAI)
-            self._ids.add_fields(item, call.native.get(FORMAT), path, ids)
+            self.ids.add_fields(item, call.native.get(FORMAT), path, ids)
         self.items.append(item)
 
     def _write_text(
@@ -286,7 +309,7 @@ class MessageListWriter:
         if message is None or fields is not None:
             message = {"type": "message", "role": "assistant", "content": []}
             self.items.append(message)
-            self._ids.add_fields(message, fields, f"messages[{index}].parts[{position}]", ids)
+            self.ids.add_fields(message, fields, f"messages[{index}].parts[{position}]", ids)
         elif type(message["content"]) is str:
             message["content"] = [{"type": "output_text", "text": message["content"]}]
         if type(part) is Text and native is not None and fields is not None and len(native) == len(own or ()) == 1:
@@ -323,7 +346,7 @@ class MessageListWriter:
             return
         lose_native(self._losses, path, native, FORMAT, OPENAI)
         item: dict[str, Any] = {"type": "reasoning", "summary": []}
-        self._ids.add_fields(item, fields, path, ids)
+        self.ids.add_fields(item, fields, path, ids)
         if "id" not in item and fields.get("id") and not item.get("encrypted_content") and not item.get("content"):
             self._losses.append(Loss(path, "thinking", "reasoning without id and content; dropped"))
         else:
@@ -338,7 +361,7 @@ class MessageListWriter:
             self.items += [{"role": "assistant", "content": text} for text in texts]
             return
         item_id = data.get("id") if type(data) is dict else None
-        if ids != IdPolicy.ALL and type(item_id) is str and item_id and not self._ids.claim(item_id):
+        if ids != IdPolicy.ALL and type(item_id) is str and item_id and not self.ids.claim(item_id):
             self._losses.append(Loss(path, block_type(part), "duplicate item id; dropped the second item (OR-10)"))
             return
         self.items.append(data)
@@ -358,7 +381,7 @@ class MessageListWriter:
         item: dict[str, Any] = {"role": self._role(message, path), "content": []}
         if fields:
             item = {"type": "message", **item}
-            self._ids.add_fields(item, fields, path, IdPolicy.EACH)
+            self.ids.add_fields(item, fields, path, IdPolicy.EACH)
         self._write_parts(message.parts, item, index, is_raw)
         if not message.parts and message.role in _CLIENT_ROLES:
             self.items.append(item)
@@ -408,7 +431,7 @@ class MessageListWriter:
         }
         if native is not None:
             lose_native(self._losses, path, native, FORMAT, OPENAI)
-            self._ids.add_fields(item, native.get(FORMAT), path, IdPolicy.EACH)
+            self.ids.add_fields(item, native.get(FORMAT), path, IdPolicy.EACH)
         self.items.append(item)
 
     def _write_output(self, result: ToolCallResult, path: str) -> Any:
@@ -434,3 +457,9 @@ def _is_item(part: Part, is_raw: bool) -> bool:
     if isinstance(part, Native):
         return part.origin == FORMAT and (is_raw or block_type(part) in ITEM_TYPE_SET)
     return isinstance(part, ToolCallResult | ToolCallRequest | Thinking)
+
+
+def _are_sent_thoughts(parts: Sequence[Part]) -> bool:
+    """Whether a turn has nothing but reasoning, some of it with an id."""
+    thoughts = [part for part in parts if isinstance(part, Thinking)]
+    return len(thoughts) == len(parts) and any((part.native or {}).get(FORMAT, {}).get("id") for part in thoughts)

@@ -10,14 +10,12 @@ an empty list of `output` parts means no text. Ids that Antiphon generated are n
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from antiphon.errors import WireError
-from antiphon.parts import Native, Text
-from antiphon.wire.capabilities import look_up
-from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
-from antiphon.wire.loss import Loss, lose_native
+from antiphon.parts import Native
+from antiphon.wire.loss import lose_native
 from antiphon.wire.openai_responses import FORMAT, SPEC
 from antiphon.wire.openai_responses.limits import PARAMETERS
 from antiphon.wire.openai_responses.messages import ItemReader, MessageListWriter
@@ -25,10 +23,10 @@ from antiphon.wire.openai_responses.namespaces import TOOL_NAMESPACES, has_own_t
 from antiphon.wire.openai_responses.parameters import PARAMETER_TABLE, format_kind, read_parameters, write_parameters
 from antiphon.wire.openai_responses.shapes import ITEMS, Item
 from antiphon.wire.openai_responses.tools import write_tool_choice, write_tools
-from antiphon.wire.request import Message, ModelRequest, asks_for_json_object
+from antiphon.wire.request import ModelRequest
+from antiphon.wire.request_writer import RequestWriter
 from antiphon.wire.rules import json_type_name
 from antiphon.wire.shapes import RequestReader
-from antiphon.wire.tools.call_arguments import wrap_earlier_calls
 from antiphon.wire.vendors.openai import (
     OPENAI,
     SHARED_PARAMETERS,
@@ -69,64 +67,61 @@ def _build_request(entries: list[Any], unread: dict[str, Any]) -> ModelRequest:
 READER = RequestReader("input", Item, PARAMETERS, ITEMS.fit, _entries_of, _build_request)
 
 
-def write_request(request: ModelRequest, losses: list[Loss], options: WriteOptions = DEFAULT_OPTIONS) -> dict[str, Any]:
-    """A body that OpenAI Responses accepts."""
-    capabilities = look_up(request.model, FORMAT, options.capabilities)
-    native = request.native or {}
-    body: dict[str, Any] = {"model": request.model} if request.model else {}
-    body.update(native.get(OPENAI, {}))
-    body.update(native.get(FORMAT, {}))
-    lose_native(losses, "native", native, FORMAT, OPENAI)
-    _write_messages(request, body, MessageListWriter(losses, capabilities), losses)
-    if request.tools:
-        tools = write_tools(request.tools, losses)
-        if tools:
-            body["tools"] = tools
-    write_tool_choice(request, body, losses)
-    write_parameters(request, body, losses, capabilities)
-    if not body["input"] and _is_continued(body):
-        del body["input"]
-    return body
+class Writer(RequestWriter):
+    """Writes a body that OpenAI Responses accepts."""
 
+    format = FORMAT
+    messages: MessageListWriter
 
-def _write_messages(request: ModelRequest, body: dict[str, Any], writer: MessageListWriter, losses: list[Loss]) -> None:
-    messages = wrap_earlier_calls(request)
-    instructions = _instructions(messages[0]) if messages else None
-    writer.write(messages, 0 if instructions is None else 1)
-    body["input"] = items = writer.items
-    wants_json = request.output_format is not None and format_kind(request.output_format) == "json_object"
-    if instructions is not None:
-        # `instructions` do not count as input (OR-01), and are not searched for the word "json" (OR-17).
-        is_searched = wants_json and mentions_json(instructions.text) and not any(map(mentions_json, texts_of(items)))
-        if is_searched or (not items and not _is_continued(body)):
-            items.insert(0, {"role": "system", "content": instructions.text})
-        else:
-            body["instructions"] = instructions.text
-        for path, extras in (("messages[0].parts[0]", instructions.native), ("messages[0]", messages[0].native)):
-            lose_native(losses, path, extras, FORMAT)
-    if wants_json and not _is_continued(body) and not any(map(mentions_json, texts_of(items))):
-        items.insert(0, {"role": "developer", "content": JSON_INSTRUCTION})
-    if not items and not _is_continued(body):
-        items.append({"role": "user", "content": ""})  # everything was dropped, but input is required (OR-01)
+    def begin(self) -> None:
+        native = self.request.native or {}
+        self._own = {**native.get(OPENAI, {}), **native.get(FORMAT, {})}
+        self._is_continued = any(self._own.get(name) is not None for name in SPEC.server_state)
+        wanted = self.request.output_format
+        self._wants_json = wanted is not None and format_kind(wanted) == "json_object"
+        self.messages = MessageListWriter(self.losses, self.model)
 
+    def parts(self) -> Iterable[object]:
+        return (self.messages, self.messages.ids)
 
-def _instructions(message: Message) -> Text | None:
-    """The text of a leading system message that can be `instructions`."""
-    if message.role != "system" or len(message.parts) != 1 or message.name is not None:
-        return None
-    text = message.parts[0]
-    if type(text) is not Text:
-        return None
-    for native in (message.native, text.native):
-        if native and (FORMAT in native or OPENAI in native):
-            return None
-    return text
+    def needs_whole(self) -> bool:
+        return self._wants_json  # every item is searched for the word
 
+    def settle(self) -> list[Any]:
+        self.messages.finish()
+        return self.messages.items
 
-def _is_continued(body: dict[str, Any]) -> bool:
-    return any(body.get(name) is not None for name in SPEC.server_state)
+    def end_messages(self) -> dict[str, Any]:
+        body: dict[str, Any] = {"model": self.request.model} if self.request.model else {}
+        body.update(self._own)
+        lose_native(self.losses, "native", self.request.native, FORMAT, OPENAI)
+        self.messages.finish()
+        body["input"] = items = self.messages.items
+        instructions = self.messages.instructions
+        if instructions is not None:
+            # `instructions` do not count as input (OR-01), and are not searched for the word "json" (OR-17).
+            text = instructions.text
+            is_searched = self._wants_json and mentions_json(text) and not any(map(mentions_json, texts_of(items)))
+            if is_searched or (not items and not self._is_continued):
+                items.insert(0, {"role": "system", "content": text})
+            else:
+                body["instructions"] = text
+        if self._wants_json and not self._is_continued and not any(map(mentions_json, texts_of(items))):
+            items.insert(0, {"role": "developer", "content": JSON_INSTRUCTION})
+        if not items and not self._is_continued:
+            items.append({"role": "user", "content": ""})  # everything was dropped, but input is required (OR-01)
+        return body
 
+    def write_choice(self, body: dict[str, Any]) -> None:
+        if self.request.tools:
+            tools = write_tools(self.request.tools, self.losses)
+            if tools:
+                body["tools"] = tools
+        write_tool_choice(self.request, body, self.losses)
 
-def needs_whole_request(request: ModelRequest, _new: Sequence[Message]) -> bool:
-    """Whether the body depends on the whole conversation."""
-    return asks_for_json_object(request)
+    def write_parameters(self, body: dict[str, Any]) -> None:
+        write_parameters(self.request, body, self.losses, self.model)
+
+    def apply_rules(self, body: dict[str, Any]) -> None:
+        if not body["input"] and self._is_continued:
+            del body["input"]

@@ -9,16 +9,16 @@ calls in the same way, `argument_restorer` those of an answer back.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Container, Sequence
 from functools import partial
 from typing import Any
 
 import msgspec
 from msgspec import Struct, structs
 
-from antiphon.parts import ToolCallRequest
+from antiphon.parts import Native, ToolCallRequest
 from antiphon.wire.loss import Loss
-from antiphon.wire.request import Message, ModelRequest, ToolDefinition
+from antiphon.wire.request import Message, ToolDefinition
 from antiphon.wire.schema import must_be_wrapped
 from antiphon.wire.tools.schemas import renamed_keys
 
@@ -110,19 +110,17 @@ def argument_writer(tool: ToolDefinition) -> Callable[[str], str] | None:
     return partial(_replace_keys, keys) if keys else None
 
 
-def wrap_earlier_calls(request: ModelRequest) -> tuple[Message, ...]:
-    """The messages of a request, with arguments that fit the schemas whose root is written wrapped."""
-    wrapped = {
+def find_wrapped_tools(tools: Sequence[ToolDefinition | Native]) -> frozenset[str]:
+    """The names of the tools whose schema is written wrapped, because its root is not an object."""
+    return frozenset(
         tool.name
-        for tool in request.tools
+        for tool in tools
         if type(tool) is ToolDefinition and tool.parameters is not None and must_be_wrapped(tool.parameters)
-    }
-    if not wrapped:
-        return request.messages
-    return tuple([_with_wrapped_calls(message, wrapped) for message in request.messages])
+    )
 
 
-def _with_wrapped_calls(message: Message, wrapped: set[str]) -> Message:
+def with_wrapped_calls(message: Message, wrapped: Container[str]) -> Message:
+    """The message with arguments that fit such schemas."""
     parts = [
         structs.replace(part, arguments=_wrap_value(part.arguments))
         if type(part) is ToolCallRequest and part.tool_name in wrapped and not part.freeform

@@ -69,10 +69,10 @@ def write_base64(data: str, native: NativeExtras | None) -> str:
     return data.translate(_TO_URL_SAFE) if has_mark(native, "urlSafe") else data
 
 
-def add_required_turns(
+def ensure_user_turns(
     turns: list[Any],
     start: int,
-    capabilities: Capabilities,
+    model: Capabilities | None,
     losses: list[Loss],
     *,
     begins_with_call: bool,
@@ -82,13 +82,14 @@ def add_required_turns(
 ) -> None:
     """Add a user turn before a first call and, where the model requires it, after the last turn of the model.
 
-    `start` is the index of the first message in `turns`; `rules` are the ids of the two rules.
+    `start` is the index of the first message in `turns`; `rules` are the ids of the two rules. Without a `model`,
+    more turns follow.
     """
     if begins_with_call:
         turns.insert(0, user_turn(PLACEHOLDER_FIRST_TURN))
         reason = f'the history must not begin with a call; added a user turn "{PLACEHOLDER_FIRST_TURN}" ({rules[0]})'
         losses.append(Loss(f"messages[{start}]", "first turn", reason))
-    if not turns or (is_model(turns[-1]) and (len(turns) == 1 or not capabilities.prefill)):
+    if model is not None and (not turns or (is_model(turns[-1]) and (len(turns) == 1 or not model.prefill))):
         turns.append(user_turn(CONTINUE_TEXT))
         reason = f'the history must end with a user turn; added one, "{CONTINUE_TEXT}" ({rules[1]})'
         losses.append(Loss("messages", "last turn", reason))

@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Any
 
 from antiphon.wire import rules as rows
-from antiphon.wire.anthropic import SPEC
+from antiphon.wire.anthropic import FORMAT, SPEC
 from antiphon.wire.anthropic.limits import (
     EFFORTS,
     FORCED_CHOICES,
@@ -38,6 +38,7 @@ from antiphon.wire.anthropic.parameters import (
 from antiphon.wire.anthropic.rules.tables import BODY, ROLES
 from antiphon.wire.anthropic.shapes import block_type
 from antiphon.wire.anthropic.tools import is_declared
+from antiphon.wire.capabilities import look_up
 from antiphon.wire.capabilities.accepted_media import media_problems
 from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
 from antiphon.wire.rules.sequence import Order, Problem, SequenceJudge
@@ -51,7 +52,9 @@ def check_request(
     if not isinstance(body, dict):
         return [rows.Violation("AN-01", "", rows.expected("an object", body))]
     host = body.get("anthropic_version")
-    target = target_for(body.get("model"), options.version or VERSION, host, options.capabilities)
+    name = body.get("model")
+    model = look_up(name if isinstance(name, str) else "", FORMAT, options.capabilities)
+    target = target_for(model, options.version or VERSION, host)
     return RULES.check(rows.Checked(body, target.model, advisories, has_dots=True, target=target))
 
 

@@ -1,1 +1,0 @@
-"""How bodies and streams are decoded and encoded, for every format."""

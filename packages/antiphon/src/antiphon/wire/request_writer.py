@@ -1,0 +1,260 @@
+"""`RequestWriter`: the order in which a request is written, for every format; `RequestEncoder`: a growing one, again and again.
+
+A format gives the steps. Its writer is made for a target with the tools, gets the messages one by one, and finishes the body:
+messages, choice, parameters, extras, rules about several values, cache breakpoints.
+
+Law L9 lets the encoder keep bytes: what is written for a turn never changes once a turn of the model follows it. Entries before
+such a boundary are settled and kept as bytes; the messages after it are added, the body is finished, and the writer is put back.
+So a request late in a long conversation costs as much as one in a short conversation, except for copying bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar, Protocol
+
+import msgspec
+from msgspec import structs
+
+from antiphon.parts import Text, ToolCallRequest, ToolCallResult
+from antiphon.wire.capabilities import BUILT_IN
+from antiphon.wire.format import DEFAULT_OPTIONS, Format, WriteOptions, surrogate_error
+from antiphon.wire.loss import Loss, Losses
+from antiphon.wire.native_as_text import reasoning_as_text
+from antiphon.wire.request import Message, ModelRequest
+from antiphon.wire.tool_namespaces import namespaces_origin
+from antiphon.wire.tools.call_arguments import find_wrapped_tools, with_wrapped_calls
+
+
+class ListWriter(Protocol):
+    """Writes the messages of a request."""
+
+    def add(self, index: int, message: Message) -> None: ...
+
+
+class RequestWriter:
+    """Writes one request. `request` has everything but the messages until the body is finished."""
+
+    format: ClassVar[str]
+    messages: ListWriter
+    wraps_calls: bool = True
+    """Whether arguments of earlier calls must fit schemas whose root is written wrapped."""
+
+    def __init__(self, request: ModelRequest, losses: Losses, options: WriteOptions) -> None:
+        self.request = request
+        self.losses = losses
+        self.options = options
+        self.model = (options.capabilities or BUILT_IN).capabilities_for(options.model or request.model, self.format)
+        self.begin()
+        self._wrapped = find_wrapped_tools(request.tools) if self.wraps_calls and request.tools else None
+        self._is_plain = not self._wrapped and not options.reasoning_as_text
+
+    def write(self, messages: Sequence[Message]) -> dict[str, Any]:
+        """The body with these messages."""
+        add = self.messages.add if self._is_plain else self.add
+        for index, message in enumerate(messages):
+            add(index, message)
+        return self.finish(self.request)
+
+    def add(self, index: int, message: Message) -> None:
+        """Write a message, as far as it is complete."""
+        if self.options.reasoning_as_text:
+            message = reasoning_as_text(message, self.format)
+        if self._wrapped:
+            message = with_wrapped_calls(message, self._wrapped)
+        self.messages.add(index, message)
+
+    def finish(self, request: ModelRequest) -> dict[str, Any]:
+        """The body, after the last message."""
+        self.request = request
+        body = self.end_messages()
+        self.write_choice(body)
+        self.write_parameters(body)
+        self.write_extras(body)
+        self.apply_rules(body)
+        return body
+
+    # The steps of a format, in their order.
+
+    def begin(self) -> None:
+        """Prepare for the target: its dialect, the tools, and the writer of the messages."""
+        raise NotImplementedError
+
+    def settle(self) -> list[Any]:
+        """End what is open, because a turn of the model follows; returns the list of all entries, none of which changes again."""
+        raise NotImplementedError
+
+    def end_messages(self) -> dict[str, Any]:
+        """The body with its messages and tools."""
+        raise NotImplementedError
+
+    def write_choice(self, body: dict[str, Any]) -> None:
+        """Which tools may be called."""
+
+    def write_parameters(self, body: dict[str, Any]) -> None:
+        """The parameters of the request."""
+
+    def write_extras(self, body: dict[str, Any]) -> None:
+        """What only this format has; the extras of others are reported."""
+
+    def apply_rules(self, body: dict[str, Any]) -> None:
+        """Make legal what depends on several values, and set cache breakpoints."""
+
+    def needs_whole(self) -> bool:
+        """Whether finishing looks at, or changes, entries of any age."""
+        return False
+
+    def parts(self) -> Iterable[object]:
+        """The objects that have state while messages are written."""
+        return ()
+
+
+class _SavedState:
+    """What lists, sets, dicts and other fields of a writer were; entries themselves are never changed once they are settled."""
+
+    def __init__(self, writer: RequestWriter) -> None:
+        self._losses, self._count = writer.losses, len(writer.losses)
+        self._fields = [(vars(part), dict(vars(part))) for part in (writer, *writer.parts())]
+        self._contents = {
+            id(value): (value, value.copy())
+            for _, fields in self._fields
+            for value in fields.values()
+            if type(value) in (list, set, dict)
+        }
+
+    def restore(self) -> None:
+        del self._losses[self._count :]
+        for current, fields in self._fields:
+            current.clear()
+            current.update(fields)
+        for value, content in self._contents.values():
+            value.clear()
+            value.extend(content) if type(value) is list else value.update(content)
+
+
+class RequestEncoder:
+    """Encodes the requests of one conversation in one format, and keeps what it encoded."""
+
+    def __init__(self, wire: Format, options: WriteOptions = DEFAULT_OPTIONS) -> None:
+        self.losses: list[Loss] = []
+        self._wire = wire
+        self._options = options
+        self._key = wire.spec.messages_key
+        self._head: ModelRequest | None = None
+        self._writer: RequestWriter | None = (
+            None  # after the settled messages; None if it must have all of them at once
+        )
+        self._settled: tuple[Message, ...] = ()
+        self._encoded: list[bytes] = []  # settled entries, each chunk with its comma
+
+    def write(self, request: ModelRequest) -> bytes:
+        """The body of `request`; `losses` then has what it could not express."""
+        return b"".join(self.chunks(request))
+
+    def chunks(self, request: ModelRequest) -> list[bytes]:
+        """The same in pieces that can be sent one after the other without copying."""
+        try:
+            return self._chunks(request)
+        except BaseException as error:
+            self._head = None  # what is kept may be incomplete
+            if isinstance(error, UnicodeEncodeError):
+                raise surrogate_error(self._wire.name, request.messages) from error
+            raise
+
+    def _chunks(self, request: ModelRequest) -> list[bytes]:
+        writer, messages = self._writer_for(request), request.messages
+        if writer is None or writer.needs_whole():
+            return self._write_whole(request)
+        if (cut := _last_turn_boundary(messages, len(self._settled))) > len(self._settled):
+            self._settle(writer, messages, cut)
+        saved = _SavedState(writer)
+        for index in range(len(self._settled), len(messages)):
+            writer.add(index, messages[index])
+        if writer.needs_whole():
+            saved.restore()
+            return self._write_whole(request)
+        chunks = self._encode(writer.finish(request))
+        self.losses = list(writer.losses)
+        saved.restore()
+        return chunks
+
+    def _writer_for(self, request: ModelRequest) -> RequestWriter | None:
+        """The writer after the settled messages; a new one if this is not the same conversation."""
+        head = structs.replace(request, messages=(), cache_prompt=None)
+        messages, known = request.messages, len(self._settled)
+        # The messages are nearly always the same objects, so that comparing them is cheap.
+        # What follows them may be another turn after a compaction: they are kept only if it does not merge with them.
+        if (
+            head != self._head
+            or messages[:known] != self._settled
+            or (0 < known < len(messages) and not _is_turn_boundary(messages, known))
+        ):
+            self._head, self._settled, self._encoded = head, (), []
+            has_one_list = self._wire.spec.has_tool_namespaces or namespaces_origin(request) is None
+            self._writer = self._wire.request_writer(head, Losses(), self._options) if has_one_list else None
+        return self._writer
+
+    def _write_whole(self, request: ModelRequest) -> list[bytes]:
+        body, self.losses = self._wire.build_request(request, self._options)
+        return [msgspec.json.encode(body)]
+
+    def _settle(self, writer: RequestWriter, messages: Sequence[Message], cut: int) -> None:
+        """Keep the entries of the messages before `cut` as bytes; the last ones, which may get a breakpoint, as they are."""
+        for index in range(len(self._settled), cut):
+            writer.add(index, messages[index])
+        entries = writer.settle()
+        self._settled = tuple(messages[:cut])
+        if writer.needs_whole():
+            return
+        marked = self._wire.spec.marked_messages
+        start = _first_open_entry(entries, marked) if marked else len(entries) - 1
+        if start > 0:
+            self._encoded.append(_join(entries[:start]) + b",")
+            del entries[:start]
+
+    def _encode(self, body: dict[str, Any]) -> list[bytes]:
+        entries = body.pop(self._key, None)
+        head = msgspec.json.encode(body)
+        if entries is None:
+            return [head]
+        opening = b',"' if len(head) > 2 else b'"'
+        return [head[:-1], opening, self._key.encode(), b'":[', *self._encoded, _join(entries), b"]}"]
+
+
+def _join(entries: Sequence[Any]) -> bytes:
+    return msgspec.json.encode(entries)[1:-1]
+
+
+def _first_open_entry(written: Sequence[Any], count: int) -> int:
+    """The index from which on `count` messages are the user's: those may be marked."""
+    for index in range(len(written) - 1, 0, -1):
+        entry = written[index]
+        if type(entry) is dict and entry.get("role") == "user":
+            count -= 1
+            if not count:
+                return index
+    return 0
+
+
+def _last_turn_boundary(messages: Sequence[Message], known: int) -> int:
+    """Where the last assistant turn begins after another role's message; `known` if there is none after it."""
+    for index in range(len(messages) - 1, max(known, 1), -1):
+        if _is_turn_boundary(messages, index):
+            return index
+    return known
+
+
+def _is_turn_boundary(messages: Sequence[Message], index: int) -> bool:
+    """Whether an assistant turn begins there after another role's message, and no format drops one of the two."""
+    previous, message = messages[index - 1], messages[index]
+    is_boundary = message.role == "assistant" and previous.role in ("user", "tool")
+    return is_boundary and _is_never_dropped(previous) and _is_never_dropped(message)
+
+
+def _is_never_dropped(message: Message) -> bool:
+    """Whether every format writes something for a message; otherwise its neighbours may be merged."""
+    return any(
+        type(part) in (ToolCallRequest, ToolCallResult)
+        or (type(part) is Text and part.text and not part.text.isspace())
+        for part in message.parts
+    )
