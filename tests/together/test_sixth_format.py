@@ -13,7 +13,7 @@ import pytest
 
 from antiphon.parts import Image, Native, Text, ToolCallRequest, ToolCallResult, text_of
 from antiphon.providers.engine.response_reader import deltas_from_output
-from antiphon.providers.presets import Preset, add_preset
+from antiphon.providers.presets import Preset, add_preset, remove_preset
 from antiphon.repair import repair, repair_messages
 from antiphon.wire import (
     FORMATS,
@@ -52,7 +52,9 @@ ANSWER = ModelOutput(parts=(Text("A word."), CALLS[0]), stop_reason="tool_calls"
 @pytest.fixture(autouse=True)
 def _registered() -> Iterator[None]:
     assert register("support.stage_script") == FORMAT
+    add_preset(Preset(name="theatre", format=FORMAT, path="/perform", needs_key=False))
     yield
+    remove_preset("theatre")
     unregister(FORMAT)
 
 
@@ -154,7 +156,6 @@ def stream_of(name: str, output: ModelOutput) -> bytes:
 @pytest.mark.parametrize("streams", [False, True])
 @pytest.mark.parametrize("client_format", FORMATS)
 def test_a_gateway_asks_a_host_that_speaks_it(client_format: str, streams: bool) -> None:
-    add_preset(Preset(name="theatre", format=FORMAT, path="/perform", needs_key=False))
     whole = formats[FORMAT].encode_response(ANSWER).data
     reply = (
         Reply(body=stream_of(FORMAT, ANSWER))

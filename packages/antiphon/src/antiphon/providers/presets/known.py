@@ -408,6 +408,11 @@ def add_preset(preset: Preset) -> None:
     _by_name[preset.name] = preset
 
 
+def remove_preset(name: str) -> None:
+    """Forget a host that was made known."""
+    del _by_name[name]
+
+
 def get_preset(name: str) -> Preset:
     """The preset of that name."""
     try:
