@@ -81,7 +81,7 @@ class RequestWriter:
         raise NotImplementedError
 
     def settle(self) -> list[Any]:
-        """End what is open, because a turn of the model follows; returns the list of all entries, none of which changes again."""
+        """End what is open, because a turn of the model follows; returns the list of all entries. They never change again."""
         raise NotImplementedError
 
     def end_messages(self) -> dict[str, Any]:
