@@ -30,7 +30,7 @@ def read(data: bytes, cuts: list[int]) -> tuple[list[Any], JsonStreamReader]:
         size = cuts[at % len(cuts)]
         found += reader.feed(data[at : at + size])
         at += size
-    return [json.loads(each) for each in (*found, *reader.close())], reader
+    return [json.loads(each.data) for each in (*found, *reader.close())], reader
 
 
 @settings(max_examples=at_least(100))

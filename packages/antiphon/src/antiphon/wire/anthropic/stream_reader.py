@@ -11,10 +11,11 @@ Tolerated: unknown events, blocks without an end or counted from 1, a second `me
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
 from antiphon.parts import Native, Text, Thinking, ToolCallRequest
 from antiphon.wire.anthropic import FORMAT
@@ -22,23 +23,49 @@ from antiphon.wire.anthropic.content import read_output_block
 from antiphon.wire.anthropic.errors import read_error
 from antiphon.wire.anthropic.response import RESPONSE_FIELDS, read_stop_reason, read_usage
 from antiphon.wire.anthropic.shapes import unread_fields
-from antiphon.wire.delta import (
-    Failed,
-    Finished,
-    PartDelta,
-    PartEnded,
-    PartExtended,
-    PartStarted,
-    Started,
-    UsageReported,
-)
-from antiphon.wire.streams.reader import CUT, DeltaReader
-from antiphon.wire.streams.sse import SseEvent, SseReader
+from antiphon.wire.delta import Finished, PartDelta, Started, UsageReported
+from antiphon.wire.shapes import INVALID
+from antiphon.wire.streams.reader import CUT, NamedEventReader, decode_json
 
-_decode = msgspec.json.Decoder().decode
 _DELTA_FIELDS = frozenset({"type", "stop_reason", "stop_sequence"})
 _MESSAGE_DELTA_FIELDS = frozenset({"type", "delta", "usage"})
 _STOP_FIELDS = frozenset({"type"})
+
+
+class _Delta(Struct, gc=False, tag_field="type"):
+    pass
+
+
+class TextDelta(_Delta, tag="text_delta"):
+    text: str
+
+
+class ThinkingDelta(_Delta, tag="thinking_delta"):
+    text: str = field(name="thinking")
+
+
+class InputDelta(_Delta, tag="input_json_delta"):
+    text: str = field(name="partial_json")
+
+
+class SignatureDelta(_Delta, tag="signature_delta"):
+    signature: str
+
+
+class CitationsDelta(_Delta, tag="citations_delta"):
+    citation: Any = None
+
+
+class StreamEvent(Struct, gc=False):
+    """The fields of an event that are read. The deltas of unknown blocks and of the message have further fields."""
+
+    type: str | None = None
+    index: int | None = None
+    delta: TextDelta | ThinkingDelta | InputDelta | SignatureDelta | CitationsDelta | None = None
+    content_block: dict[str, Any] | None = None
+    message: dict[str, Any] | None = None
+    usage: dict[str, Any] | None = None
+    error: Any = None
 
 
 class _OpenBlock(Struct):
@@ -46,37 +73,29 @@ class _OpenBlock(Struct):
 
     index: int
     kind: type
+    delta: Any = None  # the kind of delta that has more of its text
     data: dict[str, Any] = {}
     pieces: list[str] = []  # of the input of a native block
     texts: dict[str, list[str]] = {}  # the pieces of its other strings
     initial_arguments: str = ""  # arguments in the start of a call, used if no others follow
 
 
-class _TextDelta(Struct, forbid_unknown_fields=True, gc=False, tag="text_delta", tag_field="type"):
-    text: str
+_GROWTH: dict[type, type[TextDelta | ThinkingDelta | InputDelta]] = {
+    Text: TextDelta,
+    Thinking: ThinkingDelta,
+    ToolCallRequest: InputDelta,
+}
 
 
-class _TextEvent(Struct, forbid_unknown_fields=True, gc=False, tag="content_block_delta", tag_field="type"):
-    """An event that is only more text, as most are."""
-
-    index: int
-    delta: _TextDelta
-
-
-_decode_text = msgspec.json.Decoder(_TextEvent).decode
-
-
-class StreamReader(DeltaReader[SseEvent]):
+class StreamReader(NamedEventReader[StreamEvent]):
     """Bytes of a stream in, deltas out."""
 
     def __init__(self) -> None:
-        super().__init__(SseReader())
+        super().__init__(StreamEvent, _HANDLERS)
         self._open: dict[int, _OpenBlock] = {}
+        self._last = -1  # the block that started last; an event without an index belongs to it
         self._native: int | None = None  # the open native block; there is at most one
-        self._count = 0
-        self._is_started = False
         self._has_calls = False
-        self._text_open = False
         self._usage: dict[str, Any] = {}
         self._is_output_provisional = True
         self._fallback_model = ""
@@ -84,75 +103,25 @@ class StreamReader(DeltaReader[SseEvent]):
         self._stop_sequence: str | None = None
         self._extras: dict[str, Any] = {}
 
-    def _read_events(self, events: list[SseEvent]) -> None:
-        deltas = self._out
-        for event in events:
-            if self._is_over:
-                return
-            if self._text_open:
-                try:
-                    text_event = _decode_text(event.data)
-                except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-                    self._text_open = False  # decode generically until the next text
-                else:
-                    block = self._open.get(text_event.index)
-                    if block is not None and block.kind is Text:
-                        if text_event.delta.text:
-                            deltas.append(PartDelta(block.index, text_event.delta.text))
-                        continue
-            try:
-                data = _decode(event.data)
-            except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-                if event.data.strip() == b"[DONE]":
-                    self._end_of_stream()
-                else:
-                    self._fail(self._malformed("event is not JSON"))
-                return
-            if type(data) is not dict:
-                self._fail(self._malformed("event is not an object"))
-                return
-            kind, number = data.get("type"), data.get("index")
-            if kind == "content_block_delta":
-                self._on_delta(data)
-            elif kind == "content_block_start":
-                self._start_block(number if type(number) is int else -1, data.get("content_block"))
-            elif kind == "content_block_stop":
-                if type(number) is int:
-                    self._end_block(number)
-            elif kind == "message_start":
-                self._on_message_start(data)
-            elif kind == "message_delta":
-                self._on_message_delta(data)
-            elif kind == "message_stop":
-                self._add_extras(data, _STOP_FIELDS)
-                self._complete()
-            elif kind == "error" or (kind is None and "error" in data):
-                self._is_over = True
-                deltas.append(Failed(read_error(data)))
-
-    def _on_message_start(self, event: dict[str, Any]) -> None:
-        message = event.get("message")
-        if type(message) is not dict:
+    def _on_message_start(self, event: StreamEvent) -> None:
+        message = event.message
+        if message is None:
             return
-        if not self._is_started:
-            self._is_started = True
-            message_id, model = message.get("id"), message.get("model")
-            started = Started(
-                message_id if type(message_id) is str else "",
-                model if type(model) is str else "",
-                format=FORMAT,
-                native=unread_fields(message, RESPONSE_FIELDS),
-            )
-            self._out.append(started)
+        names = {name: message[name] for name in ("id", "model") if type(message.get(name)) is str}
+        self._begin(Started(**names, format=FORMAT, native=unread_fields(message, RESPONSE_FIELDS)))
         self._report_usage(message.get("usage"))
         content = message.get("content")
         for block in content if type(content) is list else ():
-            self._start_block(-1, block)
-            self._end_block(-1)
+            if type(block) is dict:
+                self._start_block(-1, block)
+                self._end_block(-1)
 
-    def _start_block(self, number: int, block: Any) -> None:
-        if type(block) is not dict:
-            return
+    def _on_start(self, event: StreamEvent) -> None:
+        if event.content_block is not None:
+            self._last = self._last + 1 if event.index is None else event.index
+            self._start_block(self._last, event.content_block)
+
+    def _start_block(self, number: int, block: dict[str, Any]) -> None:
         ended = {other: self._open[other].index for other in (self._native, number) if other in self._open}
         for other in sorted(ended, key=ended.__getitem__):
             self._end_block(other)
@@ -160,75 +129,85 @@ class StreamReader(DeltaReader[SseEvent]):
         if kind in ("text", "thinking") and block.get(kind) is None:
             block = {**block, kind: ""}  # hosts leave out what the official API starts empty
         part = read_output_block(block)
-        block_state = self._open[number] = _OpenBlock(self._count, type(part))
-        self._count += 1
         if isinstance(part, Native):
             self._native = number
-            block_state.data = dict(block)
+            self._open[number] = _OpenBlock(self.parts.reserve(), Native, data=dict(block))
             self._fallback_model = _model_after_fallback(block) or self._fallback_model
-        elif isinstance(part, ToolCallRequest):
-            self._has_calls = True
-            block_state.initial_arguments = part.arguments if part.arguments != "{}" else ""
-            empty = ToolCallRequest(part.tool_name, part.tool_call_id, "", native=part.native)
-            self._out.append(PartStarted(block_state.index, empty))
-        else:
-            self._out.append(PartStarted(block_state.index, type(part)("", native=part.native)))
-            if part.text:
-                self._out.append(PartDelta(block_state.index, part.text))
-
-    def _on_delta(self, event: dict[str, Any]) -> None:
-        delta, number = event.get("delta"), event.get("index")
-        if type(delta) is not dict or type(number) is not int:
             return
-        kind = delta.get("type")
-        if number not in self._open and kind in ("text_delta", "thinking_delta"):  # a block without a start
-            kind_name = str(kind).removesuffix("_delta")
-            self._start_block(number, {"type": kind_name, kind_name: ""})
+        arguments = text = ""
+        if isinstance(part, ToolCallRequest):
+            self._has_calls = True
+            arguments = part.arguments if part.arguments != "{}" else ""
+            empty: Any = ToolCallRequest(part.tool_name, part.tool_call_id, "", native=part.native)
+        else:
+            empty, text = type(part)("", native=part.native), part.text
+        index = self.parts.start(empty)
+        self.parts.text(index, text)
+        self._open[number] = _OpenBlock(index, type(part), _GROWTH[type(part)], initial_arguments=arguments)
+
+    def _on_delta(self, event: StreamEvent) -> None:
+        delta: Any = event.delta
+        block = self._open.get(event.index)  # type: ignore[arg-type]  # None finds nothing
+        if block is None or type(delta) is not block.delta:
+            self._on_other_delta(self._last if event.index is None else event.index, delta)
+        elif delta.text:
+            block.initial_arguments = ""
+            self.parts.deltas.append(PartDelta(block.index, delta.text))
+
+    def _on_other_delta(self, number: int, delta: Any) -> None:
+        """A delta that has not simply more text of an open block."""
         block = self._open.get(number)
         if block is None:
-            return
+            if type(delta) is not TextDelta and type(delta) is not ThinkingDelta:
+                return
+            self._start_block(number, {"type": "text" if type(delta) is TextDelta else "thinking"})
+            block = self._open[number]
         if block.kind is Native:
-            _append_native(block, delta)
-        elif kind == "text_delta" and block.kind is Text:
-            text = delta.get("text")
-            self._text_open = True
-            if type(text) is str and text:
-                self._out.append(PartDelta(block.index, text))
-        elif kind == "input_json_delta" and block.kind is ToolCallRequest:
-            text = delta.get("partial_json")
-            if type(text) is str and text:
-                block.initial_arguments = ""
-                self._out.append(PartDelta(block.index, text))
-        elif kind == "thinking_delta" and block.kind is Thinking:
-            text = delta.get("thinking")
-            if type(text) is str and text:
-                self._out.append(PartDelta(block.index, text))
-        elif kind == "signature_delta" and block.kind is Thinking:
-            if type(delta.get("signature")) is str and delta["signature"]:
-                self._out.append(PartExtended(block.index, {FORMAT: {"signature": delta["signature"]}}))
-        elif kind == "citations_delta" and block.kind is Text and delta.get("citation") is not None:
-            self._out.append(PartExtended(block.index, {FORMAT: {"citations": [delta["citation"]]}}))
+            given = self._fields().get("delta")
+            _append_native(block, given if type(given) is dict else {})
+            return
+        if delta is None:
+            delta = self._untyped_delta(block)
+        if type(delta) is block.delta:
+            block.initial_arguments = block.initial_arguments if not delta.text else ""
+            self.parts.text(block.index, delta.text)
+        elif type(delta) is SignatureDelta and block.kind is Thinking and delta.signature:
+            self.parts.extend(block.index, {FORMAT: {"signature": delta.signature}})
+        elif type(delta) is CitationsDelta and block.kind is Text and delta.citation is not None:
+            self.parts.extend(block.index, {FORMAT: {"citations": [delta.citation]}})
+
+    def _untyped_delta(self, block: _OpenBlock) -> Any:
+        """A delta without a type, if it has the text of its block."""
+        given = self._fields().get("delta")
+        try:
+            return msgspec.convert(given, block.delta) if type(given) is dict and given.get("type") is None else None
+        except INVALID:
+            return None
+
+    def _on_stop(self, event: StreamEvent) -> None:
+        self._end_block(self._last if event.index is None else event.index)
 
     def _end_block(self, number: int) -> None:
         block = self._open.pop(number, None)
         if block is None:
             return
         if block.kind is Native:
-            self._out.append(PartStarted(block.index, Native(FORMAT, _complete_native(block))))
-        elif block.initial_arguments:
-            self._out.append(PartDelta(block.index, block.initial_arguments))
-        self._out.append(PartEnded(block.index))
+            self.parts.whole(Native(FORMAT, _complete_native(block)), index=block.index)
+        else:
+            self.parts.text(block.index, block.initial_arguments)
+            self.parts.end(block.index)
 
-    def _on_message_delta(self, event: dict[str, Any]) -> None:
-        delta = event.get("delta")
+    def _on_message_delta(self, event: StreamEvent) -> None:
+        fields = self._fields()
+        delta = fields.get("delta")
         if type(delta) is dict:
             self._stop_reason = delta.get("stop_reason", self._stop_reason)
             if type(delta.get("stop_sequence")) is str:
                 self._stop_sequence = delta["stop_sequence"]
             self._add_extras(delta, _DELTA_FIELDS)
-        self._add_extras(event, _MESSAGE_DELTA_FIELDS)
-        usage = event.get("usage")
-        if self._is_output_provisional and type(usage) is dict and usage.get("output_tokens") is not None:
+        self._add_extras(fields, _MESSAGE_DELTA_FIELDS)
+        usage = event.usage
+        if self._is_output_provisional and usage is not None and usage.get("output_tokens") is not None:
             self._is_output_provisional = False
             self._usage.pop("output_tokens", None)
         self._report_usage(usage)
@@ -247,23 +226,44 @@ class StreamReader(DeltaReader[SseEvent]):
                 known[name] = value
         reported = read_usage(dict(known))
         if reported is not None:
-            self._out.append(UsageReported(reported))
+            self.parts.deltas.append(UsageReported(reported))
+
+    def _on_message_stop(self, event: StreamEvent) -> None:
+        del event
+        self._add_extras(self._fields(), _STOP_FIELDS)
+        self._complete()
+
+    def _on_error(self, event: StreamEvent) -> None:
+        del event
+        self._fail(read_error(self._fields()))
 
     def _complete(self) -> None:
         for number in list(self._open):
             self._end_block(number)
-        self._is_over = True
         stop, stop_extras = read_stop_reason(self._stop_reason, self._has_calls)
         extras = self._extras | stop_extras
         native = {FORMAT: extras} if extras else None
-        self._out.append(Finished(stop, self._stop_sequence, native=native, model=self._fallback_model))
+        self._end(Finished(stop, self._stop_sequence, native=native, model=self._fallback_model))
+
+    def _on_done(self) -> None:
+        self._end_of_stream()
 
     def _end_of_stream(self) -> None:
-        """No more events will come."""
         if self._stop_reason is not None:
             self._complete()
         else:
             self._fail(CUT)
+
+
+_HANDLERS: dict[str, Callable[[StreamReader, StreamEvent], None]] = {
+    "message_start": StreamReader._on_message_start,
+    "content_block_start": StreamReader._on_start,
+    "content_block_delta": StreamReader._on_delta,
+    "content_block_stop": StreamReader._on_stop,
+    "message_delta": StreamReader._on_message_delta,
+    "message_stop": StreamReader._on_message_stop,
+    "error": StreamReader._on_error,
+}
 
 
 def _model_after_fallback(block: dict[str, Any]) -> str:
@@ -300,7 +300,7 @@ def _complete_native(block: _OpenBlock) -> dict[str, Any]:
     if not text:
         return block.data
     try:
-        value = _decode(text)
-    except (msgspec.DecodeError, RecursionError, UnicodeError):
+        value = decode_json(text)
+    except INVALID:
         value = {"_raw": text}  # cut off by the token limit
     return {**block.data, "input": value}

@@ -181,8 +181,8 @@ def _completion_id(answer_id: str) -> str:
 class StreamReader(ChatStreamReader):
     """Reads an upstream's stream: each chunk is reshaped for the reader of Chat Completions."""
 
-    def _read_events(self, events: list[SseEvent]) -> None:
-        super()._read_events([SseEvent(event.event, _reshaped(event.data)) for event in events])
+    def _read(self, events: list[SseEvent]) -> None:
+        super()._read([SseEvent(event.event, _reshaped(event.data)) for event in events])
 
 
 def _reshaped(data: bytes) -> bytes:

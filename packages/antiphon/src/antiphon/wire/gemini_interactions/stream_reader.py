@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Struct, field
 
 from antiphon.parts import Native, NativeExtras, Text, Thinking, TokenUsage, ToolCallRequest
-from antiphon.wire.delta import Finished, PartDelta, PartEnded, PartExtended, UsageReported
+from antiphon.wire.delta import Finished, PartDelta, UsageReported
 from antiphon.wire.gemini_interactions import FORMAT
 from antiphon.wire.gemini_interactions.content import (
     STEP,
@@ -38,21 +38,21 @@ from antiphon.wire.gemini_interactions.response import (
 )
 from antiphon.wire.loss import other_fields
 from antiphon.wire.output import StopReason
-from antiphon.wire.streams.reader import CUT, ObjectStreamReader
+from antiphon.wire.streams.reader import CUT, ItemReader
 from antiphon.wire.vendors.google import parse_time
 
 
 class StreamEvent(Struct, gc=False):
-    """The fields of an event that are read; any may be missing or of any type."""
+    """The fields of an event that are read."""
 
-    type: Any = field(default=None, name="event_type")
-    interaction: Any = None
-    index: Any = None
-    step: Any = None
-    delta: Any = None
+    type: str | None = field(default=None, name="event_type")
+    interaction: dict[str, Any] | None = None
+    index: int | None = None
+    step: dict[str, Any] | None = None
+    delta: dict[str, Any] | None = None
     status: Any = None
     usage: Any = None
-    metadata: Any = None
+    metadata: dict[str, Any] | None = None
     error: Any = None
 
 
@@ -69,19 +69,18 @@ class _Step(Struct):
     is_done: bool = False
 
 
-_decode_event = msgspec.json.Decoder(StreamEvent).decode
 _encode = msgspec.json.Encoder().encode
 _ENDING_STATUSES = ("completed", "requires_action", "incomplete", "budget_exceeded", "requires_continuation")
 _SUMMARY = "summary"
 
 
-class StreamReader(ObjectStreamReader[StreamEvent, _Step]):
+class StreamReader(ItemReader[StreamEvent, _Step]):
     """Bytes of one stream in, deltas out."""
 
     _format = FORMAT
 
     def __init__(self) -> None:
-        super().__init__(_decode_event, _HANDLERS)
+        super().__init__(StreamEvent, _HANDLERS)
         self._has_calls = False
         self._status: Any = None
         self._usage: TokenUsage | None = None
@@ -98,55 +97,54 @@ class StreamReader(ObjectStreamReader[StreamEvent, _Step]):
     def _on_status(self, event: StreamEvent) -> None:
         self._status = event.status
 
-    def _open(self, key: Any, item: dict[str, Any]) -> _Step:
+    def _open(self, key: int, item: dict[str, Any]) -> _Step:
         self._start(None)
-        step, kind = item, item.get("type")
-        opened = self._items[key] = self._last = _Step(kind if type(kind) is str else "", step)
+        kind = item.get("type")
+        opened = self._items[key] = self._last = _Step(kind if type(kind) is str else "", item)
         if kind == "function_call":
-            call = read_call({**step, "arguments": {}})
+            call = read_call({**item, "arguments": {}})
             if call is not None:
                 self._has_calls = True
                 opened.part = self._start_part(
                     ToolCallRequest(call.tool_name, call.tool_call_id, "", native=call.native)
                 )
         elif kind == "thought":
-            opened.part = self._start_part(Thinking(native={FORMAT: other_fields(step, THOUGHT_FIELDS)}))
-            for content in step[_SUMMARY] if type(step.get(_SUMMARY)) is list else ():
+            opened.part = self._start_part(Thinking(native={FORMAT: other_fields(item, THOUGHT_FIELDS)}))
+            for content in item[_SUMMARY] if type(item.get(_SUMMARY)) is list else ():
                 self._add_summary(opened, content)
         elif kind == "model_output":
-            for content in step["content"] if type(step.get("content")) is list else ():
+            for content in item["content"] if type(item.get("content")) is list else ():
                 self._add_content(opened, content)
         if opened.part is None and kind != "model_output":
-            opened.place = self._take_index()
+            opened.place = self.parts.reserve()
         return opened
 
     def _on_delta(self, event: StreamEvent) -> None:
-        delta, index = event.delta, event.index
-        kind = delta.get("type") if type(delta) is dict else None
-        if kind == "text" and len(delta) == 2 and event.metadata is None and type(index) is int:
-            open_step = self._items.get(index)  # most events add plain text to a part that is open
-            if open_step is not None and open_step.kind == "model_output" and open_step.part is not None:
-                text = delta.get("text")
-                if type(text) is str:
-                    if text:
-                        self._out.append(PartDelta(open_step.part, text))
-                    return
-        if type(kind) is not str:
+        delta = event.delta
+        kind = delta.get("type") if delta is not None else None
+        if delta is None or type(kind) is not str:
             return
-        self._read_usage(event.metadata.get("total_usage") if type(event.metadata) is dict else None)
-        step = self._item_at(event.index, "thought" if kind.startswith("thought_") else "model_output")
+        if event.metadata is not None:
+            self._read_usage(event.metadata.get("total_usage"))
+        step = self._items.get(event.index)  # type: ignore[arg-type]  # None finds nothing
+        if step is None:
+            step = self._item_at(event.index, "thought" if kind.startswith("thought_") else "model_output")
         if step.is_done:
             return
+        index = step.part
         if step.kind == "model_output":
-            self._add_content(step, delta)
+            if kind == "text" and index is not None and len(delta) == 2 and type(delta.get("text")) is str:
+                if delta["text"]:  # most events: plain text for the part that is open
+                    self.parts.deltas.append(PartDelta(index, delta["text"]))
+            else:
+                self._add_content(step, delta)
         elif step.kind == "thought":
             self._add_thought(step, delta)
-        elif step.part is not None:
-            if kind == "arguments_delta" and type(delta.get("arguments")) is str:
-                step.has_arguments = True
-                self._out.append(PartDelta(step.part, delta["arguments"]))
-        else:
+        elif index is None:
             step.step.update((name, value) for name, value in delta.items() if name != "type")
+        elif kind == "arguments_delta" and type(delta.get("arguments")) is str:
+            step.has_arguments = True
+            self.parts.deltas.append(PartDelta(index, delta["arguments"]))
 
     def _add_content(self, step: _Step, content: Any) -> None:
         """More of a `model_output`: text, citations of it, or a medium."""
@@ -154,17 +152,15 @@ class StreamReader(ObjectStreamReader[StreamEvent, _Step]):
         if kind == "text_annotation_delta":
             annotations = content.get("annotations")
             if step.part is not None and type(annotations) is list:
-                self._out.append(PartExtended(step.part, {FORMAT: {"annotations": annotations}}))
+                self.parts.extend(step.part, {FORMAT: {"annotations": annotations}})
             return
         read = read_content(content)
         if isinstance(read, Text):
             if step.part is None:
                 step.part = self._start_part(Text("", native=self._step_native(step)))
                 step.has_parts = True
-            if read.text:
-                self._out.append(PartDelta(step.part, read.text))
-            if read.native is not None:
-                self._out.append(PartExtended(step.part, read.native))
+            self.parts.text(step.part, read.text)
+            self.parts.extend(step.part, read.native)
             return
         self._end_part(step)
         if isinstance(read, Native):
@@ -175,7 +171,7 @@ class StreamReader(ObjectStreamReader[StreamEvent, _Step]):
                 fields = {**(read.native or {}).get(FORMAT, {}), **native[FORMAT]}
                 read = msgspec.structs.replace(read, native={**(read.native or {}), FORMAT: fields})
         step.has_parts = True
-        self._out.append(PartEnded(self._start_part(read)))
+        self._emit_whole(read)
 
     def _step_native(self, step: _Step) -> NativeExtras | None:
         """The extras of the first part of a step, as for a whole answer."""
@@ -189,46 +185,46 @@ class StreamReader(ObjectStreamReader[StreamEvent, _Step]):
             self._add_summary(step, delta.get("content"))
         elif delta["type"] == "thought_signature" and delta.get("signature") is not None:
             assert step.part is not None, "a thought begins with its step"
-            self._out.append(PartExtended(step.part, {FORMAT: {"signature": delta["signature"]}}))
+            self.parts.extend(step.part, {FORMAT: {"signature": delta["signature"]}})
 
     def _add_summary(self, step: _Step, content: Any) -> None:
         assert step.part is not None, "a thought begins with its step"
         step.summary.append(content)
         read = read_content(content)
-        if isinstance(read, Text) and read.text:
-            self._out.append(PartDelta(step.part, read.text))
+        if isinstance(read, Text):
+            self.parts.text(step.part, read.text)
 
     def _on_stop(self, event: StreamEvent) -> None:
         self._read_usage(event.usage)
-        step = self._items.get(event.index) if type(event.index) is int else self._last
+        step = self._items.get(event.index) if event.index is not None else self._last
         if step is not None:
-            self._end(step)
+            self._end_step(step)
 
-    def _end(self, step: _Step) -> None:
+    def _end_step(self, step: _Step) -> None:
         if step.is_done:
             return
         step.is_done = True
         if step.place is not None:
-            self._out.append(PartEnded(self._start_part(Native(FORMAT, step.step), step.place)))
+            self._emit_whole(Native(FORMAT, step.step), step.place)
             return
         if step.kind == "function_call" and step.part is not None and not step.has_arguments:
             arguments = step.step.get("arguments")
             if type(arguments) is dict and arguments:
-                self._out.append(PartDelta(step.part, _encode(arguments).decode()))
+                self.parts.text(step.part, _encode(arguments).decode())
         elif step.summary and step.part is not None and not all(map(is_plain_text, map(read_content, step.summary))):
-            self._out.append(PartExtended(step.part, {FORMAT: {_SUMMARY: step.summary}}))
+            self.parts.extend(step.part, {FORMAT: {_SUMMARY: step.summary}})
         self._end_part(step)
 
     def _end_part(self, step: _Step) -> None:
         if step.part is not None:
-            self._out.append(PartEnded(step.part))
+            self.parts.end(step.part)
             step.part = None
 
     def _read_usage(self, raw: Any) -> None:
         self._usage = read_usage(raw) or self._usage
 
     def _on_completed(self, event: StreamEvent) -> None:
-        interaction: dict[str, Any] = event.interaction if type(event.interaction) is dict else {}
+        interaction = event.interaction or {}
         status = interaction.get("status", self._status)
         if status in FAILED_STATUSES:
             errors = interaction.get("errors")
@@ -238,22 +234,21 @@ class StreamReader(ObjectStreamReader[StreamEvent, _Step]):
         steps = interaction.get("steps")
         for part in read_answer_steps(steps) if not self._items and type(steps) is list else ():  # not streamed
             self._has_calls |= type(part) is ToolCallRequest
-            self._out.append(PartEnded(self._start_part(part)))
+            self._emit_whole(part)
         self._finish({**interaction, "status": status if status is not None else "completed"})
 
     def _finish(self, interaction: dict[str, Any]) -> None:
         for step in self._items.values():
-            self._end(step)
+            self._end_step(step)
         self._read_usage(interaction.get("usage"))
         if self._usage is not None:
-            self._out.append(UsageReported(self._usage))
+            self.parts.deltas.append(UsageReported(self._usage))
         calls = (ToolCallRequest("", ""),) if self._has_calls else ()
         stop: StopReason = read_stop_reason(interaction, calls)
         native = interaction_extras(interaction, stop)
         if self._created is None and interaction.get("created") is not None:
             native = {FORMAT: {**(native or {}).get(FORMAT, {}), "created": interaction["created"]}}
-        self._out.append(Finished(stop, native=native))
-        self._is_over = True
+        self._end(Finished(stop, native=native))
 
     def _on_error(self, event: StreamEvent) -> None:
         self._fail(read_error({"error": event.error} if event.error is not None else b""))

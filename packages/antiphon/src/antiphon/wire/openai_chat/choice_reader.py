@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -20,25 +19,32 @@ from msgspec import Struct
 
 from antiphon.parts import Native, NativeExtras, OutputPart, Refusal, Text, Thinking, ToolCallRequest
 from antiphon.wire.call_restorer import LEGACY_FUNCTION_EXTRAS
-from antiphon.wire.delta import Finished, ModelOutputDelta, PartDelta, PartEnded, PartExtended, PartStarted
-from antiphon.wire.loss import other_fields
+from antiphon.wire.delta import Finished, PartDelta
 from antiphon.wire.openai_chat import FORMAT
 from antiphon.wire.openai_chat.assistant import read_audio_output, read_generated_image, reasoning_text
 from antiphon.wire.openai_chat.content import read_part, thinking_text
 from antiphon.wire.openai_chat.dialects import REASONING_FIELDS, REASONING_STATE_FIELDS
 from antiphon.wire.openai_chat.response import candidate_native, read_stop_reason
+from antiphon.wire.openai_chat.shapes import (
+    CALLED,
+    DELTAS,
+    FRAGMENTS,
+    CalledFragment,
+    CallFragment,
+    ChunkChoice,
+    DeltaShape,
+)
 from antiphon.wire.openai_chat.tools import is_object
+from antiphon.wire.shapes import Loose
 from antiphon.wire.streams.json_array import ObjectBraces
+from antiphon.wire.streams.reader import PartStream
 
-_REASONING = frozenset((*REASONING_FIELDS, "reasoning_details"))
-_IGNORED_DELTA_FIELDS = frozenset(("role", "padding", "token_id", "obfuscation"))
-_BASIC_CHOICE_FIELDS = frozenset(("index", "delta", "finish_reason", "logprobs"))
-_IGNORED_CHOICE_FIELDS = frozenset(("delta", "index", "finish_reason", "message", "text", "token_ids", "role", "usage"))
-_FRAGMENT_KEYS = frozenset(("index", "id", "type", "function", "custom"))
-_CALLED_KEYS = frozenset(("name", "arguments", "input"))
+_IGNORED_DELTA_FIELDS = frozenset(("padding", "token_id", "obfuscation"))
+_IGNORED_CHOICE_FIELDS = frozenset(("delta", "index", "message", "text", "token_ids", "role", "usage"))
+_NO_DELTA = DeltaShape()
+_NO_CALL = CalledFragment()
+_NOTHING: dict[str, Any] = {}
 _LEGACY_CALL_KEY = -1_000_000
-
-Deltas = list[ModelOutputDelta]
 
 
 class _Call(Struct):
@@ -86,20 +92,20 @@ class _Detail(Struct):
 
 
 class ChoiceReader:
-    """The state of one choice. `numbers` counts the parts of all choices; `cumulative_reasoning`: every chunk repeats the
-    reasoning so far (MiniMax)."""
+    """The state of one choice, whose parts go into `parts`. `cumulative_reasoning`: every chunk repeats the reasoning so far
+    (MiniMax)."""
 
-    def __init__(self, number: int, numbers: Iterator[int], *, cumulative_reasoning: bool = False) -> None:
+    def __init__(self, number: int, parts: PartStream, *, cumulative_reasoning: bool = False) -> None:
         self.finish_reason: Any = None
         self._number = number
-        self._numbers = numbers
+        self._parts = parts
+        self._seen: list[OutputPart] = []
         self._has_field = False
         self._cumulative_reasoning = cumulative_reasoning
         self._reasoning_so_far: list[str] = []
         self._reasoning_size = 0
         self._open: type | None = None
-        self.open_number = -1
-        self._parts: list[OutputPart] = []
+        self._open_index = -1
         self._calls: list[_Call] = []
         self._by_key: dict[int, _Call] = {}
         self._by_id: dict[str, _Call] = {}
@@ -110,91 +116,95 @@ class ChoiceReader:
         self._audio: dict[str, Any] = {}
         self._audio_pieces: dict[str, list[str]] = {}
 
-    @property
-    def has_open_text(self) -> bool:
-        """Whether part `open_number` is an open text, and no finish reason came yet."""
-        return self._open is Text and self.finish_reason is None
-
-    def read(self, choice: dict[str, Any], out: Deltas) -> None:
-        """Read the choice in one chunk."""
-        delta = choice.get("delta")
-        if type(delta) is dict:
-            self._read_delta(delta, out)
-        elif type(choice.get("message")) is dict and not self._parts:
-            self._read_delta(choice["message"], out)  # a host that sends the message whole
-        finish_reason = choice.get("finish_reason")
+    def read(self, choice: ChunkChoice, more: dict[str, Any] = _NOTHING) -> None:
+        """Read the choice in one chunk; `more` has the fields that its shape does not name."""
+        delta, others = choice.delta, _NOTHING
+        if delta is None:
+            delta, others = self._loose_delta(more)
+        if delta.reasoning_content or delta.reasoning or others:
+            self._read_reasoning(delta, others)
+        content = delta.content
+        if type(content) is str:
+            if content:
+                if self._open is not Text:
+                    self._start_part(Text, Text(""))
+                self._parts.deltas.append(PartDelta(self._open_index, content))
+        elif content is not None:
+            self._read_content(content)
+        if delta.tool_calls:
+            self._read_fragments(delta.tool_calls)
+        if delta.refusal and type(delta.refusal) is str:
+            self._append_text(Refusal, delta.refusal)
+        if others:
+            self._read_others(others)
+        finish_reason = choice.finish_reason
         if finish_reason is not None and finish_reason != "":
             self.finish_reason = finish_reason
-        if not choice.keys() <= _BASIC_CHOICE_FIELDS or choice.get("logprobs") is not None:
-            self._read_extras(choice)
+        if more or choice.logprobs is not None:
+            self._read_extras(choice.logprobs, more)
 
-    def _read_extras(self, choice: dict[str, Any]) -> None:
-        for key, value in choice.items():
-            if value is None or key in _IGNORED_CHOICE_FIELDS or value == {}:
-                continue
-            known = self._choice.get(key)
-            if key == "logprobs" and type(known) is dict and type(value) is dict:
-                for name, more in value.items():
-                    before = known.setdefault(name, None)
-                    if type(before) is list and type(more) is list:
-                        before += more
-                    elif more is not None:
-                        known[name] = more
-            else:
+    def _loose_delta(self, more: dict[str, Any]) -> tuple[DeltaShape, dict[str, Any]]:
+        """A delta that does not fit its shape, and the fields that this does not name."""
+        given = more.get("delta")
+        if type(given) is not dict and not self._seen:
+            given = more.get("message")  # a host that sends the message whole
+        fitted = DELTAS.fit(given) if type(given) is dict else _NO_DELTA
+        return (fitted.shape, fitted.more) if type(fitted) is Loose else (fitted, _NOTHING)
+
+    def _read_extras(self, logprobs: Any, more: dict[str, Any]) -> None:
+        for key, value in more.items():
+            if key not in _IGNORED_CHOICE_FIELDS and value != {}:
                 self._choice[key] = value
+        known = self._choice.get("logprobs")
+        if type(known) is dict and type(logprobs) is dict:
+            for name, value in logprobs.items():
+                before = known.setdefault(name, None)
+                if type(before) is list and type(value) is list:
+                    before += value
+                elif value is not None:
+                    known[name] = value
+        elif logprobs is not None and logprobs != {}:
+            self._choice["logprobs"] = logprobs
 
-    def _read_delta(self, delta: dict[str, Any], out: Deltas) -> None:
-        if not _REASONING.isdisjoint(delta):
-            self._read_reasoning(delta, out)
-        for key, value in delta.items():
-            if value is None or key in _IGNORED_DELTA_FIELDS:
-                continue
-            if key == "content":
-                self._read_content(value, out)
-            elif key == "tool_calls":
-                self._read_fragments(value, out)
-            elif key == "refusal":
-                if type(value) is str and value:
-                    self._append_text(Refusal, value, out)
-            elif key not in REASONING_FIELDS:
-                self._read_other(key, value, out)
-
-    def _read_reasoning(self, delta: dict[str, Any], out: Deltas) -> None:
-        fields = [field for field in REASONING_FIELDS if type(delta.get(field)) is str and delta[field]]
+    def _read_reasoning(self, delta: DeltaShape, others: dict[str, Any]) -> None:
+        given = {field: getattr(delta, field) for field in REASONING_FIELDS}
+        fields = [field for field, text in given.items() if type(text) is str and text]
         if fields:
-            text = delta[fields[0]]
-            self._append_reasoning(text, fields[0], [field for field in fields[1:] if delta[field] == text], out)
+            text = given[fields[0]]
+            self._append_reasoning(text, fields[0], [field for field in fields[1:] if given[field] == text])
             self._has_field = True
-        elif "reasoning_details" in delta and not self._has_field:  # else the text was already emitted
-            self._append_reasoning(reasoning_text(delta["reasoning_details"]), "reasoning_details", [], out)
+        elif "reasoning_details" in others and not self._has_field:  # else the text was already emitted
+            self._append_reasoning(reasoning_text(others["reasoning_details"]), "reasoning_details", [])
 
-    def _read_other(self, key: str, value: Any, out: Deltas) -> None:
+    def _read_others(self, others: dict[str, Any]) -> None:
+        for key, value in others.items():
+            if key not in _IGNORED_DELTA_FIELDS:
+                self._read_other(key, value)
+
+    def _read_other(self, key: str, value: Any) -> None:
         if key in REASONING_STATE_FIELDS:
             if key == "reasoning_details":
                 value = _append_details(self._reasoning_state.get(key), value)
             self._reasoning_state[key] = value
         elif key == "function_call" and type(value) is dict:
-            self._read_function_call(value, out)
+            self._read_function_call(value)
         elif key == "audio" and type(value) is dict:
             self._read_audio(value)
         elif key == "annotations" and type(value) is list:
             if value and self._open is Text:
-                out.append(PartExtended(self.open_number, {FORMAT: {"annotations": value}}))
+                self._parts.extend(self._open_index, {FORMAT: {"annotations": value}})
             elif type(self._message.get(key)) is list:
                 self._message[key] += value
             elif value:
                 self._message[key] = value
         elif key == "images" and type(value) is list and value and all(map(read_generated_image, value)):
             for entry in value:
-                self._emit_whole(read_generated_image(entry), out)
+                self._emit_whole(read_generated_image(entry))
         else:
             self._message[key] = value
 
-    def _read_content(self, content: Any, out: Deltas) -> None:
-        if type(content) is str:
-            if content:
-                self._append_text(Text, content, out)
-            return
+    def _read_content(self, content: Any) -> None:
+        """Content that is not a string."""
         if type(content) is not list:
             self._message["content"] = content
             return
@@ -202,28 +212,27 @@ class ChoiceReader:
             thought = thinking_text(piece)
             part = read_part(piece) if thought is None else None
             if thought is not None:
-                self._append_reasoning(thought, "thinking", [], out)
+                self._append_reasoning(thought, "thinking", [])
             elif type(part) is Text and part.native is None:
                 if part.text:
-                    self._append_text(Text, part.text, out)
+                    self._append_text(Text, part.text)
             else:
-                self._emit_whole(part, out)
+                self._emit_whole(part)
 
-    def _append_text(self, kind: type, text: str, out: Deltas) -> None:
+    def _append_text(self, kind: type, text: str) -> None:
         if self._open is not kind:
-            self._start_part(kind, kind(""), out)
-        out.append(PartDelta(self.open_number, text))
+            self._start_part(kind, kind(""))
+        self._parts.text(self._open_index, text)
 
-    def _append_reasoning(self, text: str, field: str, also: list[str], out: Deltas) -> None:
+    def _append_reasoning(self, text: str, field: str, also: list[str]) -> None:
         if self._cumulative_reasoning:
             text = self._new_reasoning(text)
         if not text:
             return
         if self._open is not Thinking:
-            self._start_part(
-                Thinking, Thinking(native={FORMAT: {"field": field, **({"also": also} if also else {})}}), out
-            )
-        out.append(PartDelta(self.open_number, text))
+            native = {FORMAT: {"field": field, **({"also": also} if also else {})}}
+            self._start_part(Thinking, Thinking(native=native))
+        self._parts.deltas.append(PartDelta(self._open_index, text))
 
     def _new_reasoning(self, text: str) -> str:
         """The text after the reasoning so far."""
@@ -235,21 +244,20 @@ class ChoiceReader:
         self._reasoning_size += len(text)
         return text
 
-    def _start_part(self, kind: type, part: OutputPart, out: Deltas) -> None:
-        self._end_part(out)
-        self._open, self.open_number = kind, next(self._numbers)
-        self._parts.append(part)
-        out.append(PartStarted(self.open_number, part, self._number))
+    def _start_part(self, kind: type, part: OutputPart) -> None:
+        self._end_part()
+        self._open, self._open_index = kind, self._parts.start(part, self._number)
+        self._seen.append(part)
 
-    def _end_part(self, out: Deltas) -> None:
+    def _end_part(self) -> None:
         if self._open is not None:
             self._open = None
-            out.append(PartEnded(self.open_number))
+            self._parts.end(self._open_index)
 
-    def _emit_whole(self, part: Any, out: Deltas) -> None:
+    def _emit_whole(self, part: Any) -> None:
         """Emit a complete part."""
-        self._start_part(Native, part, out)
-        self._end_part(out)
+        self._start_part(Native, part)
+        self._end_part()
 
     def _read_audio(self, audio: dict[str, Any]) -> None:
         for key, value in audio.items():
@@ -260,173 +268,168 @@ class ChoiceReader:
             elif value is not None:
                 self._audio[key] = value
 
-    def _read_fragments(self, fragments: Any, out: Deltas) -> None:
-        if type(fragments) is not list:
-            self._message["tool_calls"] = fragments
-            return
-        for offset, fragment in enumerate(fragments):
-            if type(fragment) is dict:
-                call = self._call_of(fragment, offset if len(fragments) > 1 else None, out)
-                self._add(call, fragment, out)
-
-    def number_fragments(self, fragments: list[Any]) -> list[int]:
+    def _read_fragments(self, fragments: list[Any]) -> list[int]:
         """Read fragments; the number of the call that each of them belongs to, counted from the first call."""
         numbers: list[int] = []
-        for offset, fragment in enumerate(fragments):
-            if type(fragment) is dict:
-                call = self._call_of(fragment, offset if len(fragments) > 1 else None, [])
-                self._add(call, fragment, [])
-                numbers.append(call.place)
-            else:
+        for offset, given in enumerate(fragments):
+            fragment, more = (given.shape, given.more) if type(given) is Loose else (given, _NOTHING)
+            if fragment is None:
                 numbers.append(-1)
+                continue
+            called, others = _called(fragment, more)
+            call = self._call_of(fragment, called, offset if len(fragments) > 1 else None)
+            self._add(call, fragment, called)
+            if others or not more.keys() <= {"function", "custom"}:
+                self._extend(call, {name: more[name] for name in more if name not in ("function", "custom")}, others)
+            self._start_and_append(call, called)
+            numbers.append(call.place)
         return numbers
 
-    def _call_of(self, fragment: dict[str, Any], offset: int | None, out: Deltas) -> _Call:
-        index, call_id = fragment.get("index"), fragment.get("id")
+    def number_fragments(self, fragments: list[Any]) -> list[int]:
+        """The number of the call that each of these fragments of plain values belongs to."""
+        numbers = self._read_fragments([FRAGMENTS.fit(fragment) for fragment in fragments])
+        self._parts.deltas.clear()
+        return numbers
+
+    def _call_of(self, fragment: CallFragment, called: CalledFragment, offset: int | None) -> _Call:
+        index, call_id = fragment.index, fragment.id
         key = index if type(index) is int else None if offset is None else -1 - offset
         call = self._by_key.get(key) if key is not None else self._calls[-1] if self._calls else None
         if type(call_id) is str and call_id:
             if key is None:
-                call = self._by_id.get(call_id) or (call if not _has_name(fragment) else None)
-            elif call is not None and call.id and call.id != call_id and _has_name(fragment):
+                call = self._by_id.get(call_id) or (call if not called.name else None)
+            elif call is not None and call.id and call.id != call_id and called.name:
                 call = None
-        elif call is not None and _starts_new_call(call, fragment):
-            call = None
+        elif call is not None and called.name and called.arguments and fragment.custom is None and call.is_whole():
+            call = None  # without an id, a name and arguments start another call if the last one is complete
         if call is None:
-            call = self._open_call(out)
+            call = self._open_call()
         if key is not None:
             self._by_key[key] = call
         return call
 
-    def _open_call(self, out: Deltas) -> _Call:
-        self._end_part(out)
+    def _open_call(self) -> _Call:
+        self._end_part()
         if self._calls and self._calls[-1].number < 0:  # those before it were started when it was opened
-            self._start_call(self._calls[-1], out)
+            self._start_call(self._calls[-1])
         call = _Call(len(self._calls))
         self._calls.append(call)
         return call
 
-    def _add(self, call: _Call, fragment: dict[str, Any], out: Deltas) -> None:
-        called = fragment.get("function")
-        if type(called) is not dict:
-            called = fragment.get("custom")
-            call.freeform = call.freeform or type(called) is dict
-        if type(called) is not dict:
-            called = {}
-        call_id, name = fragment.get("id"), called.get("name")
-        if not call.id and type(call_id) is str:
-            call.id = call_id
-            self._by_id.setdefault(call_id, call)
-        if not call.name and type(name) is str:
-            call.name = name
-        if len(called) > 2 or not fragment.keys() <= _FRAGMENT_KEYS:
-            self._extend(call, fragment, called, out)
+    def _add(self, call: _Call, fragment: CallFragment, called: CalledFragment) -> None:
+        """What a call gets once: id, name and type."""
+        if not call.freeform and fragment.function is None and fragment.custom is not None:
+            call.freeform = True
+        if not call.id and type(fragment.id) is str:
+            call.id = fragment.id
+            self._by_id.setdefault(call.id, call)
+        if not call.name and type(called.name) is str:
+            call.name = called.name
+
+    def _start_and_append(self, call: _Call, called: CalledFragment) -> None:
         if call.number < 0 and call.id and call.name:
-            self._start_call(call, out)
-        arguments = called.get("input" if call.freeform else "arguments")
-        if type(arguments) is str and arguments:
-            self._append(call, arguments, out)
+            self._start_call(call)
+        arguments = called.input if call.freeform else called.arguments
+        if type(arguments) is str:
+            if arguments:
+                self._append(call, arguments)
         elif type(arguments) is dict:
             if call.merged is None:
                 call.merged = {}
             _merge_object(call.merged, arguments)
 
-    def _append(self, call: _Call, arguments: str, out: Deltas) -> None:
+    def _append(self, call: _Call, arguments: str) -> None:
         call.pieces.append(arguments)
         if call.number < 0:
             call.pending.append(arguments)
         else:
-            out.append(PartDelta(call.number, arguments))
+            self._parts.deltas.append(PartDelta(call.number, arguments))
 
-    def _extend(self, call: _Call, fragment: dict[str, Any], called: dict[str, Any], out: Deltas) -> None:
-        own = other_fields(fragment, _FRAGMENT_KEYS)
-        more = other_fields(called, _CALLED_KEYS)
+    def _extend(self, call: _Call, own: dict[str, Any], more: dict[str, Any]) -> None:
+        """Add what a fragment has beside the known fields, and what its function has."""
         if more:
             own["custom" if call.freeform else "function"] = more
-        if not own:
-            return
         if call.number >= 0:
-            out.append(PartExtended(call.number, {FORMAT: own}))
+            self._parts.extend(call.number, {FORMAT: own})
         elif call.native is None:
             call.native = {FORMAT: own}
         else:
             call.native[FORMAT].update(own)
 
-    def _start_call(self, call: _Call, out: Deltas) -> None:
+    def _start_call(self, call: _Call) -> None:
         if not call.id:
             while f"call_{self._next_id}" in self._by_id:
                 self._next_id += 1
             call.id = f"call_{self._next_id}"
             self._by_id[call.id] = call
-        call.number = next(self._numbers)
         part = ToolCallRequest(call.name, call.id, "", call.freeform, native=call.native)
-        self._parts.append(part)
-        out.append(PartStarted(call.number, part, self._number))
-        out.extend(PartDelta(call.number, piece) for piece in call.pending)
+        call.number = self._parts.start(part, self._number)
+        self._seen.append(part)
+        for piece in call.pending:
+            self._parts.text(call.number, piece)
         call.pending = []
 
-    def _read_function_call(self, value: dict[str, Any], out: Deltas) -> None:
+    def _read_function_call(self, value: dict[str, Any]) -> None:
         name, arguments = value.get("name"), value.get("arguments")
         call = self._by_key.get(_LEGACY_CALL_KEY)
         if call is None:
             if not name and not arguments:
                 return
-            call = self._by_key[_LEGACY_CALL_KEY] = self._open_call(out)
+            call = self._by_key[_LEGACY_CALL_KEY] = self._open_call()
             call.id, call.native = f"call_function_{self._number}", LEGACY_FUNCTION_EXTRAS
         if type(name) is str and not call.name:
             call.name = name
         if call.number < 0 and call.name:
-            self._start_call(call, out)
+            self._start_call(call)
         if type(arguments) is str and arguments:
-            self._append(call, arguments, out)
+            self._append(call, arguments)
 
-    def close(self, out: Deltas) -> None:
+    def close(self) -> None:
         """Emit what is pending, and end what is open."""
-        self._end_part(out)
+        self._end_part()
         for call in self._calls:
             if call.number < 0 and not (call.name or call.pieces or call.merged):
                 continue
             if call.number < 0:
-                self._start_call(call, out)
+                self._start_call(call)
             if call.merged is not None:
-                out.append(PartDelta(call.number, msgspec.json.encode(call.merged).decode()))
-            out.append(PartEnded(call.number))
+                self._parts.text(call.number, msgspec.json.encode(call.merged).decode())
+            self._parts.end(call.number)
         if self._audio or self._audio_pieces:
             pieces = self._audio_pieces
             spoken = {"transcript": "".join(pieces["transcript"])} if "transcript" in pieces else {}
             audio = {**self._audio, **spoken, "data": _join_base64(pieces.get("data", []))}
             if type(audio.get("id")) is str and audio["id"]:
-                self._emit_whole(read_audio_output(audio), out)
+                self._emit_whole(read_audio_output(audio))
             else:
                 self._message["audio"] = audio
         details = self._reasoning_state.get("reasoning_details")
         if type(details) is list:
             self._reasoning_state["reasoning_details"] = [detail.whole() for detail in details]
         if self._reasoning_state:
-            self._emit_whole(Thinking(native={FORMAT: self._reasoning_state}), out)
+            self._emit_whole(Thinking(native={FORMAT: self._reasoning_state}))
 
     def finished(self, extras: dict[str, Any]) -> Finished:
         """The end of the choice; `extras` are those of the whole response."""
-        reason = read_stop_reason(self.finish_reason, self._parts)
-        native = candidate_native(self.finish_reason, reason, self._parts, self._choice, self._message)
+        reason = read_stop_reason(self.finish_reason, self._seen)
+        native = candidate_native(self.finish_reason, reason, self._seen, self._choice, self._message)
         if extras:
             native = {FORMAT: {**extras, **(native or {}).get(FORMAT, {})}}
         return Finished(reason, candidate=self._number, native=native)
 
 
-def _starts_new_call(call: _Call, fragment: dict[str, Any]) -> bool:
-    """Whether a fragment without an id starts another call: it has a name and arguments, and the last call is complete."""
-    called = fragment.get("function")
-    if type(called) is not dict or not called.get("name") or not called.get("arguments"):
-        return False
-    return call.is_whole()
-
-
-def _has_name(fragment: dict[str, Any]) -> bool:
-    called = fragment.get("function")
-    if type(called) is not dict:
-        called = fragment.get("custom")
-    return type(called) is dict and bool(called.get("name"))
+def _called(fragment: CallFragment, more: dict[str, Any]) -> tuple[CalledFragment, dict[str, Any]]:
+    """What a fragment says about the function, and fields of it that have no place."""
+    called = fragment.function or fragment.custom
+    if called is not None:
+        return called, _NOTHING
+    for name in ("function", "custom"):
+        if type(more.get(name)) is dict:
+            fitted = CALLED.fit(more[name])
+            shape, others = (fitted.shape, fitted.more) if type(fitted) is Loose else (fitted, _NOTHING)
+            setattr(fragment, name, shape)
+            return shape, others
+    return _NO_CALL, _NOTHING
 
 
 def _merge_object(known: dict[str, Any], more: dict[str, Any]) -> None:

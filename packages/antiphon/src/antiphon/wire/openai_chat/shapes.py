@@ -1,4 +1,4 @@
-"""The objects of Chat Completions as structs: messages and tool calls. Content parts are read from plain values.
+"""The objects of Chat Completions as structs: messages, tool calls and chunks. Content parts are read from plain values.
 
 A message has the fields that OpenAI's own messages have; those of other hosts are what its `Loose` has more.
 """
@@ -85,3 +85,53 @@ MESSAGES = Shapes(
     inner={"tool_calls": CALLS},
     spare=("tool_calls", "refusal"),
 )
+
+
+class CalledFragment(Shape):
+    name: Any = None
+    arguments: Any = None
+    input: Any = None
+
+
+class CallFragment(Shape):
+    """A piece of a call in a stream."""
+
+    index: Any = None
+    id: Any = None
+    type: Any = None
+    function: CalledFragment | None = None
+    custom: CalledFragment | None = None
+
+
+class DeltaShape(Shape):
+    content: Any = None
+    role: Any = None
+    tool_calls: list[CallFragment] | None = None
+    refusal: Any = None
+    reasoning_content: Any = None
+    reasoning: Any = None
+
+
+class ChunkChoice(Shape):
+    delta: DeltaShape | None = None
+    index: int | None = None
+    finish_reason: Any = None
+    logprobs: Any = None
+
+
+class Chunk(Shape):
+    choices: list[ChunkChoice]
+    id: Any = None
+    object: Any = None
+    created: Any = None
+    model: Any = None
+    usage: Any = None
+    system_fingerprint: Any = None
+    service_tier: Any = None
+    obfuscation: Any = None
+
+
+CALLED = Shapes(CalledFragment)
+FRAGMENTS = Shapes(CallFragment, spare=("function", "custom"))
+DELTAS = Shapes(DeltaShape, inner={"tool_calls": FRAGMENTS}, spare=("tool_calls",))
+CHUNK_CHOICES = Shapes(ChunkChoice, spare=("delta", "index"))

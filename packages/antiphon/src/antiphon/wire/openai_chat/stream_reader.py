@@ -11,94 +11,43 @@ Extras that are lists are reported at the end, because hosts repeat them in ever
 from __future__ import annotations
 
 import re
-from itertools import count, pairwise
-from typing import Any, Literal
+from itertools import pairwise
+from typing import Any
 
 import msgspec
-from msgspec import Struct
 
 from antiphon.parts import TokenUsage
-from antiphon.wire.delta import ModelOutputDelta, PartDelta, Started, UsageReported
+from antiphon.wire.delta import Started, UsageReported
 from antiphon.wire.openai_chat import FORMAT
 from antiphon.wire.openai_chat.choice_reader import ChoiceReader
 from antiphon.wire.openai_chat.errors import read_error
 from antiphon.wire.openai_chat.response import read_usage
+from antiphon.wire.openai_chat.shapes import CHUNK_CHOICES, Chunk
 from antiphon.wire.output import MAX_CANDIDATES, ProviderError
-from antiphon.wire.streams.reader import CUT, DeltaReader
-from antiphon.wire.streams.sse import SseEvent, SseReader
+from antiphon.wire.shapes import Loose
+from antiphon.wire.streams.reader import CUT, EventReader, PartStream
+from antiphon.wire.streams.sse import SseReader
 from antiphon.wire.streams.writer import encode_line
 
 _READ_FIELDS = frozenset(("id", "object", "created", "model", "choices", "usage", "obfuscation", "p"))
-_MAX_UNDECODED = 65536
 _is_fragment_of_open_call = re.compile(rb'"tool_calls":\[\{"index":\d+,"function":\{"arguments":"').search
 _event_borders = re.compile(rb"\n\r?\n|\r\r").finditer
 
 
-class _TextDelta(Struct, forbid_unknown_fields=True, gc=False):
-    content: str
+_decode_chunk = msgspec.json.Decoder(Chunk).decode
 
 
-class _TextChoice(Struct, forbid_unknown_fields=True, gc=False):
-    delta: _TextDelta
-    index: Literal[0] = 0
-    finish_reason: None = None
-    logprobs: None = None
-
-
-class _TextChunk(Struct, forbid_unknown_fields=True, gc=False):
-    """A chunk that only appends to a text: most chunks."""
-
-    choices: tuple[_TextChoice]
-    id: str = ""
-    object: str = ""
-    created: int = 0
-    model: str = ""
-    system_fingerprint: str | None = None
-    service_tier: str | None = None
-    obfuscation: str | None = None
-    usage: None = None
-
-
-_decode_text_chunk = msgspec.json.Decoder(_TextChunk).decode
-
-
-class StreamReader(DeltaReader[SseEvent]):
+class StreamReader(EventReader[Chunk]):
     """The bytes of one stream in, its deltas out."""
 
     def __init__(self) -> None:
-        super().__init__(SseReader())
+        self._bytes = SseReader()
+        super().__init__(self._bytes, _decode_chunk)
         self._choices: dict[int, ChoiceReader] = {}
-        self._numbers = count()
-        self._head: dict[str, Any] = {}
         self._extras: dict[str, Any] = {}
         self._sent_extras: dict[str, Any] = {}
+        self._head: dict[str, Any] = {}
         self._usage: Any = None
-        self._is_started = False
-        self._undecoded: bytes | None = b""
-        self._text_choice: ChoiceReader | None = None  # the only choice, while its text is open
-
-    def feed(self, data: bytes) -> list[ModelOutputDelta]:
-        """The deltas that these bytes complete."""
-        if self._undecoded is not None and len(self._undecoded) < _MAX_UNDECODED:
-            self._undecoded += data[: _MAX_UNDECODED - len(self._undecoded)]
-        return super().feed(data)
-
-    def _read_events(self, events: list[SseEvent]) -> None:
-        out = self._out
-        for event in events:
-            if self._text_choice is not None and not event.event:
-                try:
-                    chunk = _decode_text_chunk(event.data)
-                except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-                    self._text_choice = None  # decode generically until text is open again
-                else:
-                    extra, text = self._extras.get, chunk.choices[0].delta.content
-                    is_unchanged = chunk.system_fingerprint == extra("system_fingerprint")
-                    if is_unchanged and chunk.service_tier == extra("service_tier"):
-                        if text:
-                            out.append(PartDelta(self._text_choice.open_number, text))
-                        continue
-            self._read(event)
 
     def _end_of_stream(self) -> None:
         if self._choices and all(candidate.finish_reason is not None for candidate in self._choices.values()):
@@ -108,91 +57,103 @@ class StreamReader(DeltaReader[SseEvent]):
 
     def _cut(self) -> ProviderError:
         """Why the end is missing: the host may have sent a plain error instead of a stream."""
-        if self._undecoded and self._undecoded.lstrip()[:1] in (b"{", b"["):
-            error = read_error(self._undecoded)
+        ignored = self._bytes.ignored.lstrip()
+        if ignored[:1] in (b"{", b"["):
+            error = read_error(ignored)
             if error.kind != "unknown" or error.code is not None:
                 return error
         return CUT
 
-    def _read(self, event: SseEvent) -> None:
-        if self._is_over:
-            return
-        data = event.data
-        self._undecoded = None
-        try:
-            chunk = msgspec.json.decode(data)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            if data.strip() == b"[DONE]":
-                self._finish()
-            elif data.strip() and not self._is_closing:  # the last event may be cut
-                self._fail(self._malformed("event is not JSON"))
-            return
-        if type(chunk) is dict and "error" not in chunk and "choices" in chunk and not event.event:
-            self._read_chunk(chunk)
-        elif chunk == "[DONE]":
-            self._finish()
-        elif type(chunk) is list:
-            self._fail(read_error(chunk))
-        elif type(chunk) is not dict:
-            self._fail(self._malformed("event is not an object"))
-        elif chunk.get("error") or event.event == b"error" or _is_error(chunk):
-            self._fail(read_error(chunk))
-        else:
-            self._read_chunk(chunk)
-
-    def _read_chunk(self, chunk: dict[str, Any]) -> None:
-        for key in chunk.keys() - _READ_FIELDS:
-            if chunk[key] is not None:
-                self._extras[key] = chunk[key]
-        choices = chunk.get("choices")
+    def _read_event(self, chunk: Chunk) -> None:
+        if chunk.system_fingerprint is not None:
+            self._extras["system_fingerprint"] = chunk.system_fingerprint
+        if chunk.service_tier is not None:
+            self._extras["service_tier"] = chunk.service_tier
+        choices = chunk.choices
         if not self._is_started:
-            for key, kind in (("id", str), ("model", str), ("created", int)):
-                if type(chunk.get(key)) is kind and not self._head.get(key):
-                    self._head[key] = chunk[key]
-        if type(choices) is list and choices:
-            if not self._is_started:
+            self._read_head(id=chunk.id, model=chunk.model, created=chunk.created)
+            if choices:
                 self._start()
-            for choice in choices:
-                if type(choice) is dict and not self._is_over:
-                    self._read_choice(choice)
-        usage = chunk.get("usage")
-        if usage is not None and not self._is_over:
-            self._report(usage)
+        for choice in choices:
+            candidate = self._choices.get(choice.index)  # type: ignore[arg-type]  # None finds nothing
+            if candidate is None:
+                candidate = self._choice(choice.index)
+                if candidate is None:
+                    return
+            candidate.read(choice)
+        if chunk.usage is not None:
+            self._report(chunk.usage)
 
-    def _read_choice(self, choice: dict[str, Any]) -> None:
-        if choice.get("error"):
-            self._fail(read_error(choice))
-            return
-        index = choice.get("index")
-        number = index if type(index) is int and index >= 0 else 0
+    def _read_head(self, **fields: Any) -> None:
+        for key, value in fields.items():
+            if type(value) is (int if key == "created" else str) and not self._head.get(key):
+                self._head[key] = value
+
+    def _choice(self, index: int | None) -> ChoiceReader | None:
+        """The choice at an index; None if that is impossible."""
+        number = index if index is not None and index >= 0 else 0
         if number >= MAX_CANDIDATES:
             self._fail(ProviderError(f"invalid stream: choice index {number} exceeds {MAX_CANDIDATES - 1}", "server"))
-            return
-        candidate = self._choices.get(number)
-        if candidate is None:
+            return None
+        if number not in self._choices:
             cumulative_reasoning = "input_sensitive" in self._extras  # MiniMax
-            candidate = self._choices[number] = ChoiceReader(
-                number, self._numbers, cumulative_reasoning=cumulative_reasoning
-            )
-        candidate.read(choice, self._out)
-        self._text_choice = candidate if number == 0 and candidate.has_open_text and len(self._choices) == 1 else None
-        if self._usage is None and type(choice.get("usage")) is dict:  # Moonshot
-            self._report(choice["usage"])
+            self._choices[number] = ChoiceReader(number, self.parts, cumulative_reasoning=cumulative_reasoning)
+        return self._choices[number]
+
+    def _read_other(self, value: Any) -> None:
+        if value == "[DONE]":
+            self._finish()
+        elif type(value) is list:
+            self._fail(read_error(value))
+        else:
+            super()._read_other(value)
+
+    def _read_object(self, name: bytes, value: dict[str, Any]) -> None:
+        """A chunk with fields of the host's own, or an error."""
+        choices = value.get("choices")
+        if value.get("error") or name == b"error" or (choices is None and _is_error(value)):
+            self._fail(read_error(value))
+            return
+        for key, field in value.items():
+            if key not in _READ_FIELDS and field is not None:
+                self._extras[key] = field
+        if not self._is_started:
+            self._read_head(id=value.get("id"), model=value.get("model"), created=value.get("created"))
+        if type(choices) is list and choices:
+            self._start()
+            for choice in choices:
+                if type(choice) is dict and not self._is_over:
+                    self._read_loose_choice(choice)
+        if value.get("usage") is not None and not self._is_over:
+            self._report(value["usage"])
+
+    def _read_loose_choice(self, value: dict[str, Any]) -> None:
+        if value.get("error"):
+            self._fail(read_error(value))
+            return
+        fitted = CHUNK_CHOICES.fit(value)
+        choice, more = (fitted.shape, fitted.more) if type(fitted) is Loose else (fitted, {})
+        candidate = self._choice(choice.index)
+        if candidate is not None:
+            candidate.read(choice, more)
+            if self._usage is None and type(value.get("usage")) is dict:  # Moonshot
+                self._report(value["usage"])
 
     def _start(self) -> None:
-        self._is_started = True
-        self._sent_extras = {key: value for key, value in self._extras.items() if type(value) is not list}
-        self._out.append(
-            Started(format=FORMAT, native={FORMAT: self._sent_extras} if self._sent_extras else None, **self._head)
-        )
+        if not self._is_started:
+            self._sent_extras = {key: value for key, value in self._extras.items() if type(value) is not list}
+            native = {FORMAT: self._sent_extras} if self._sent_extras else None
+            self._begin(Started(format=FORMAT, native=native, **self._head))
 
     def _report(self, raw: Any) -> None:
         usage: TokenUsage | None = read_usage(raw) if raw != self._usage else None
         if usage is not None:
             self._usage = raw
-            if not self._is_started:
-                self._start()
-            self._out.append(UsageReported(usage))
+            self._start()
+            self.parts.deltas.append(UsageReported(usage))
+
+    def _on_done(self) -> None:
+        self._finish()
 
     def _finish(self) -> None:
         if not self._choices:
@@ -203,10 +164,9 @@ class StreamReader(DeltaReader[SseEvent]):
             self._report(groq["usage"])
         candidates = [self._choices[number] for number in sorted(self._choices)]
         for candidate in candidates:
-            candidate.close(self._out)
+            candidate.close()
         extras = {key: value for key, value in self._extras.items() if self._sent_extras.get(key) != value}
-        self._out.extend(candidate.finished({} if index else extras) for index, candidate in enumerate(candidates))
-        self._is_over = True
+        self._end(*(candidate.finished({} if index else extras) for index, candidate in enumerate(candidates)))
 
 
 def _is_error(chunk: dict[str, Any]) -> bool:
@@ -276,7 +236,7 @@ class StreamNormalizer:
             if type(fragments) is not list or not fragments or not 0 <= number < MAX_CANDIDATES:
                 continue
             if number not in self._choices:
-                self._choices[number] = ChoiceReader(number, count())
+                self._choices[number] = ChoiceReader(number, PartStream())
             for fragment, index in zip(fragments, self._choices[number].number_fragments(fragments), strict=True):
                 if type(fragment) is not dict:
                     continue

@@ -12,42 +12,35 @@ terminal event are failures. `[DONE]`, unknown events, and everything after the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from typing import Any
 
-import msgspec
 from msgspec import Struct, structs
 
 from antiphon.parts import Native, NativeExtras, OutputPart, Refusal, Text, Thinking, ToolCallRequest
-from antiphon.wire.delta import (
-    Finished,
-    PartDelta,
-    PartEnded,
-    PartExtended,
-    UsageReported,
-)
+from antiphon.wire.delta import Finished, PartDelta, UsageReported
 from antiphon.wire.openai_responses import FORMAT
 from antiphon.wire.openai_responses.content import read_model_item
 from antiphon.wire.openai_responses.errors import read_error
 from antiphon.wire.openai_responses.response import created_of, read_stop_reason, read_usage, response_extras
-from antiphon.wire.streams.reader import ObjectStreamReader
+from antiphon.wire.streams.reader import ItemReader
 
 
 class StreamEvent(Struct, gc=False):
-    """The fields of an event that are read; any may be missing or of any type."""
+    """The fields of an event that are read."""
 
-    type: Any = None
-    output_index: Any = None
-    content_index: Any = None
-    summary_index: Any = None
-    delta: Any = None
-    item: Any = None
-    part: Any = None
-    text: Any = None
-    arguments: Any = None
-    input: Any = None
-    refusal: Any = None
-    response: Any = None
+    type: str | None = None
+    output_index: int | None = None
+    content_index: int | None = None
+    summary_index: int | None = None
+    delta: str | None = None
+    item: dict[str, Any] | None = None
+    part: dict[str, Any] | None = None
+    text: str | None = None
+    arguments: str | None = None
+    input: str | None = None
+    refusal: str | None = None
+    response: dict[str, Any] | None = None
     error: Any = None
     message: Any = None
     code: Any = None
@@ -66,35 +59,31 @@ class _Part(Struct):
 class _Item(Struct):
     """An open item. Message items have a part per content index, others at most one."""
 
-    key: Any
+    key: int
     item: dict[str, Any]
     kind: Any
     previous: OutputPart | None
-    parts: dict[Any, _Part] = {}
+    parts: dict[int | None, _Part] = {}
     is_done: bool = False
     place: int | None = None  # the index that a part given only when whole will have
     summary_section: Any = None  # which summary or content of reasoning came last
 
 
-_decode_event = msgspec.json.Decoder(StreamEvent).decode
-_NO_ITEM: dict[str, Any] = {}
-
-
-class StreamReader(ObjectStreamReader[StreamEvent, _Item]):
+class StreamReader(ItemReader[StreamEvent, _Item]):
     """Bytes of one stream in, deltas out."""
 
     _format = FORMAT
 
     def __init__(self) -> None:
-        super().__init__(_decode_event, _HANDLERS)
-        self._parts: list[OutputPart] = []  # one of each kind received, for the stop reason
+        super().__init__(StreamEvent, _HANDLERS)
+        self._seen: list[OutputPart] = []  # the parts received, for the stop reason
         self._text: _Part | None = None  # where the last piece of text went
-        self._text_place: tuple[Any, Any] = (None, None)
+        self._text_place: tuple[int | None, int | None] = (None, None)
 
     def _read_created(self, fields: dict[str, Any]) -> int | None:
         return created_of(fields)
 
-    def _open(self, key: Any, item: dict[str, Any]) -> _Item:
+    def _open(self, key: int, item: dict[str, Any]) -> _Item:
         self._start(None)
         kind = item.get("type")
         opened = _Item(key, item, kind, self._last_part)
@@ -104,17 +93,16 @@ class StreamReader(ObjectStreamReader[StreamEvent, _Item]):
             name, call_id = item.get("name"), item.get("call_id")
             if type(name) is str and type(call_id) is str:
                 call = ToolCallRequest(name, call_id, "", kind == "custom_tool_call", native=native)
-                self._begin(opened, None, call)
+                self._begin_part(opened, None, call)
         elif kind == "reasoning":
-            self._begin(opened, None, Thinking(native=native))
+            self._begin_part(opened, None, Thinking(native=native))
         elif kind != "message":
-            opened.place = self._take_index()
+            opened.place = self.parts.reserve()
         return opened
 
-    def _begin(self, item: _Item, key: Any, part: OutputPart, index: int | None = None) -> _Part:
-        native = None if isinstance(part, Native) else part.native
-        begun = item.parts[key] = _Part(self._start_part(part, index), native)
-        self._parts.append(part)
+    def _begin_part(self, item: _Item, key: int | None, part: Text | Refusal | Thinking | ToolCallRequest) -> _Part:
+        begun = item.parts[key] = _Part(self._start_part(part), part.native)
+        self._seen.append(part)
         return begun
 
     def _content(self, event: StreamEvent, make: type[Text] | type[Refusal]) -> _Part | None:
@@ -122,35 +110,34 @@ class StreamReader(ObjectStreamReader[StreamEvent, _Item]):
         item = self._item_at(event.output_index, "message")
         if item.is_done or item.kind != "message":
             return None
-        key = event.content_index if isinstance(event.content_index, Hashable) else None
-        part = item.parts.get(key)
+        part = item.parts.get(event.content_index)
         if part is None:
             native: NativeExtras | None = None
             item_id = item.item.get("id")
             if not item.parts and (item_id is not None or isinstance(item.previous, Text | Refusal)):
                 native = {FORMAT: {"item": {} if item_id is None else {"id": item_id}}}
-            part = self._begin(item, key, make("", native=native))
+            part = self._begin_part(item, event.content_index, make("", native=native))
         return part
 
-    def _append_text(self, part: _Part | None, text: Any) -> None:
-        if part is not None and type(text) is str and text:
+    def _append_text(self, part: _Part | None, text: str | None) -> None:
+        if part is not None and text:
             part.pieces.append(text)
             part.size += len(text)
-            self._out.append(PartDelta(part.index, text))
+            self.parts.deltas.append(PartDelta(part.index, text))
 
-    def _append_missing_text(self, part: _Part | None, text: Any) -> None:
+    def _append_missing_text(self, part: _Part | None, text: str | None) -> None:
         """Append what is missing of a text that is now known whole."""
-        if part is not None and type(text) is str and len(text) > part.size:
+        if part is not None and text and len(text) > part.size:
             known = "".join(part.pieces)
             if text.startswith(known):
                 self._append_text(part, text[len(known) :])
 
-    def _on_part(self, event: StreamEvent, append: Callable[[_Part | None, Any], None]) -> None:
-        given = event.part if type(event.part) is dict else _NO_ITEM
-        if given.get("type") == "output_text":
-            append(self._content(event, Text), given.get("text"))
-        elif given.get("type") == "refusal":
-            append(self._content(event, Refusal), given.get("refusal"))
+    def _on_part(self, event: StreamEvent, append: Callable[[_Part | None, str | None], None]) -> None:
+        kind = event.part.get("type") if event.part is not None else None
+        name, make = ("text", Text) if kind == "output_text" else ("refusal", Refusal)
+        if event.part is not None and kind in ("output_text", "refusal"):
+            text = event.part.get(name)
+            append(self._content(event, make), text if type(text) is str else None)
 
     def _on_text(self, event: StreamEvent) -> None:
         place = (event.output_index, event.content_index)
@@ -159,19 +146,20 @@ class StreamReader(ObjectStreamReader[StreamEvent, _Item]):
             part = self._text = self._content(event, Text)
             self._text_place = place
         text = event.delta
-        if text and part is not None and type(text) is str:
+        if text and part is not None:
             part.pieces.append(text)
             part.size += len(text)
-            self._out.append(PartDelta(part.index, text))
+            self.parts.deltas.append(PartDelta(part.index, text))
 
     def _on_call_text(self, event: StreamEvent) -> None:
         self._append_text(self._single_part(event), event.delta)
 
-    def _end_call_text(self, event: StreamEvent, text: Any) -> None:
+    def _end_call_text(self, event: StreamEvent) -> None:
+        text = event.input if event.type == "response.custom_tool_call_input.done" else event.arguments
         self._append_missing_text(self._single_part(event), text)
 
     def _single_part(self, event: StreamEvent) -> _Part | None:
-        item = self._items.get(event.output_index) if type(event.output_index) is int else self._last
+        item = self._items.get(event.output_index) if event.output_index is not None else self._last
         if item is None or item.is_done or item.kind == "message":
             return None
         return item.parts.get(None)
@@ -193,12 +181,12 @@ class StreamReader(ObjectStreamReader[StreamEvent, _Item]):
 
     def _on_item_done(self, event: StreamEvent) -> None:
         key = event.output_index
-        if type(key) is not int:
+        if key is None:
             key = len(self._items) if self._last is None else self._last.key
-        if type(event.item) is dict:
+        if event.item is not None:
             self._close(key, event.item)
 
-    def _close(self, key: Any, final: Any) -> None:
+    def _close(self, key: int, final: Any) -> None:
         """End the parts of an item, whose final form is given."""
         item = self._items.get(key)
         if item is None:
@@ -212,41 +200,41 @@ class StreamReader(ObjectStreamReader[StreamEvent, _Item]):
         read_model_item(turn, final)
         parts = turn[before:]
         if item.parts and isinstance(parts[0], Native):
-            self._end(item)  # it began as something that its final form is not
+            self._end_item(item)  # it began as something that its final form is not
             return
-        keys = sorted(item.parts, key=lambda number: number if type(number) is int else 0)
+        begun = [item.parts[key] for key in sorted(item.parts, key=lambda number: number or 0)]
         for place, part in enumerate(parts):
-            begun = item.parts[keys[place]] if place < len(keys) else None
-            self._end_part_as(item, place, begun, part)
-        for number in keys[len(parts) :]:
-            self._out.append(PartEnded(item.parts[number].index))
+            if isinstance(part, Native):
+                self._emit_whole(part, item.place)
+                self._seen.append(part)
+            else:
+                self._end_as(begun[place] if place < len(begun) else self._begin_empty(item, place, part), part)
+        for rest in begun[len(parts) :]:
+            self.parts.end(rest.index)
         self._last_part = parts[-1]
 
-    def _end_part_as(self, item: _Item, place: int, begun: _Part | None, part: Any) -> None:
-        """End a part whose final form is known; starts it if necessary."""
-        if isinstance(part, Native):
-            self._begin(item, None, part, item.place)
-            self._out.append(PartEnded(item.parts[None].index))
-            return
-        text = part.arguments if isinstance(part, ToolCallRequest) else part.text
-        if begun is None:  # it begins without its text, which follows
-            empty = {"arguments": ""} if isinstance(part, ToolCallRequest) else {"text": ""}
-            begun = self._begin(item, place, structs.replace(part, native=None, **empty))
-        self._append_missing_text(begun, text)
-        if part.native is not None and part.native != begun.native:
-            self._out.append(PartExtended(begun.index, part.native))
-        self._out.append(PartEnded(begun.index))
+    def _begin_empty(self, item: _Item, place: int, part: Any) -> _Part:
+        """Begin a part that is known whole, without its text."""
+        empty = {"arguments": ""} if isinstance(part, ToolCallRequest) else {"text": ""}
+        return self._begin_part(item, place, structs.replace(part, native=None, **empty))
 
-    def _end(self, item: _Item) -> None:
+    def _end_as(self, begun: _Part, part: Any) -> None:
+        """End a part whose final form is known."""
+        self._append_missing_text(begun, part.arguments if isinstance(part, ToolCallRequest) else part.text)
+        if part.native != begun.native:
+            self.parts.extend(begun.index, part.native)
+        self.parts.end(begun.index)
+
+    def _end_item(self, item: _Item) -> None:
         """End the parts of an item as they are."""
         item.is_done = True
         if item.place is not None and not item.parts:
-            self._begin(item, None, Native(FORMAT, item.item), item.place)
+            self._emit_whole(Native(FORMAT, item.item), item.place)
         for part in item.parts.values():
-            self._out.append(PartEnded(part.index))
+            self.parts.end(part.index)
 
     def _on_terminal(self, event: StreamEvent) -> None:
-        response: dict[str, Any] = event.response if type(event.response) is dict else {}
+        response = event.response or {}
         if response.get("status") == "failed":
             self._on_failed(event)
             return
@@ -259,19 +247,17 @@ class StreamReader(ObjectStreamReader[StreamEvent, _Item]):
             self._close(key, final)
         for item in self._items.values():
             if not item.is_done:
-                self._end(item)
+                self._end_item(item)
         if "status" not in response:
             response = {**response, "status": str(event.type).removeprefix("response.")}
         usage = read_usage(response.get("usage"))
         if usage is not None:
-            self._out.append(UsageReported(usage))
-        reason = read_stop_reason(response, self._parts)
-        self._out.append(Finished(reason, native=response_extras(response, reason)))
-        self._is_over = True
+            self.parts.deltas.append(UsageReported(usage))
+        reason = read_stop_reason(response, self._seen)
+        self._end(Finished(reason, native=response_extras(response, reason)))
 
     def _on_failed(self, event: StreamEvent) -> None:
-        response = event.response if type(event.response) is dict else {}
-        error = response.get("error")
+        error = event.response.get("error") if event.response is not None else None
         self._fail(read_error(error if error is not None else {"message": "response failed"}))
 
     def _on_error(self, event: StreamEvent) -> None:
@@ -298,9 +284,9 @@ _HANDLERS: dict[str, Callable[[StreamReader, StreamEvent], None]] = {
         reader._content(event, Refusal), event.refusal
     ),
     "response.function_call_arguments.delta": StreamReader._on_call_text,
-    "response.function_call_arguments.done": lambda reader, event: reader._end_call_text(event, event.arguments),
+    "response.function_call_arguments.done": StreamReader._end_call_text,
     "response.custom_tool_call_input.delta": StreamReader._on_call_text,
-    "response.custom_tool_call_input.done": lambda reader, event: reader._end_call_text(event, event.input),
+    "response.custom_tool_call_input.done": StreamReader._end_call_text,
     "response.reasoning_summary_text.delta": StreamReader._on_reasoning,
     "response.reasoning_text.delta": StreamReader._on_reasoning,
     "response.completed": StreamReader._on_terminal,

@@ -14,7 +14,7 @@ import re
 
 import msgspec
 
-from antiphon.wire.streams.sse import MAX_EVENT, SseOverflow, SseReader
+from antiphon.wire.streams.sse import MAX_EVENT, SseEvent, SseOverflow, SseReader
 
 _BOM = b"\xef\xbb\xbf"
 _SPACE = b" \t\r\n"
@@ -40,7 +40,7 @@ _OPEN, _CLOSE, _QUOTE, _ARRAY, _ARRAY_END = b'{}"[]'
 
 
 class JsonStreamReader:
-    """Feed bytes, get the bytes of the JSON objects they complete."""
+    """Feed bytes, get the JSON objects they complete, each as an event."""
 
     def __init__(self) -> None:
         self._kind: SseReader | _ArrayReader | None = None
@@ -49,14 +49,14 @@ class JsonStreamReader:
         self._tail = b"\n"
         self._is_between = False
 
-    def feed(self, data: bytes) -> list[bytes]:
+    def feed(self, data: bytes) -> list[SseEvent]:
         """Raises `SseOverflow` if an object exceeds the limit."""
         if self._is_between:
             event = _single_event(data)
             if event is not None:
                 self._after_event = [data]
                 self._tail = b"\n"
-                return [event]
+                return [SseEvent(b"", event)]
         reader = self._kind
         if reader is None:
             data = self._held + data
@@ -78,12 +78,12 @@ class JsonStreamReader:
         self._after_event.append(data)
         self._tail = data[-_MARGIN:] if len(data) >= _MARGIN else (self._tail + data)[-_MARGIN:]
         self._is_between = self._tail.endswith((b"\n\n", b"\n\r\n"))
-        return [event.data for event in events]
+        return events
 
-    def close(self) -> list[bytes]:
+    def close(self) -> list[SseEvent]:
         """The objects that waited for a missing line end."""
         if isinstance(self._kind, SseReader):
-            return [event.data for event in self._kind.close()]
+            return self._kind.close()
         return [] if self._kind is None else self._kind.feed(b"", is_last=True)
 
     @property
@@ -131,13 +131,13 @@ class _ArrayReader:
     def is_complete(self) -> bool:
         return self._depth == 0 and (self._is_closed or not self._is_array)
 
-    def feed(self, data: bytes, *, is_last: bool = False) -> list[bytes]:
+    def feed(self, data: bytes, *, is_last: bool = False) -> list[SseEvent]:
         buffer = self._buffer
         buffer += data
         if self._is_array is None:
             self._is_array = buffer[0] == _ARRAY
             self._at = 1 if self._is_array else 0
-        found: list[bytes] = []
+        found: list[SseEvent] = []
         start = 0
         has_lines = False if is_last else None  # None: not known yet
         while self._depth or self._next_object():
@@ -150,14 +150,14 @@ class _ArrayReader:
                         continue
                 whole = _OBJECT.match(buffer, start)
                 if whole is not None:
-                    found.append(whole[0])
+                    found.append(SseEvent(b"", whole[0]))
                     start = self._at = whole.end()
                     continue
                 if has_lines:
                     break  # the last line of this object is still missing
             if not self._scan_to_end():
                 break
-            found.append(bytes(buffer[start : self._at]))
+            found.append(SseEvent(b"", bytes(buffer[start : self._at])))
             start = self._at
         del buffer[:start]
         self._at -= start
@@ -165,7 +165,7 @@ class _ArrayReader:
             raise SseOverflow
         return found
 
-    def _split_by_lines(self, found: list[bytes]) -> bool:
+    def _split_by_lines(self, found: list[SseEvent]) -> bool:
         """Take the objects written on several lines, as Google does: the last line is a single brace.
 
         It is the last line only if the text up to it is valid JSON. Returns whether there were only such objects.
@@ -177,7 +177,7 @@ class _ArrayReader:
                 _skip_value(whole)
             except (msgspec.DecodeError, RecursionError):
                 return False
-            found.append(whole)
+            found.append(SseEvent(b"", whole))
             self._at += len(piece) + len(_LAST_LINE)
         return bool(pieces)
 

@@ -1,43 +1,99 @@
-"""The frame of stream readers: each stream has exactly one end.
+"""The frame of stream readers: bytes into events, events into deltas, exactly one end.
 
-A reader of a format decodes events and appends deltas to `_out`. After a failure or the end of the answer, further bytes are
-ignored. An event that cannot be decoded is malformed; after the last byte it is the piece of an event that was cut off.
+Every event is decoded into one struct of its format. An object that does not fit is decoded to plain values: a field of another
+type counts as absent, and a format may look at fields that its struct does not name. After a failure or the end of the answer,
+further bytes are ignored. An event that cannot be decoded is malformed; after the last byte it is the piece of an event that was
+cut off, and the format decides whether the answer was complete without it.
 
-`ObjectStreamReader` is for streams of named events that build one object, item by item: the Responses and the Interactions API.
-It calls a handler for each type of event; types that it does not know are skipped. It keeps the items that were announced by
-their index; an event of an item that was not announced opens one.
+`PartStream` is the only place that numbers, opens and ends parts. `NamedEventReader` is for streams whose events have a type: it
+calls a handler for each, and skips types that it does not know. `ItemReader` is for named events that build one object, item by
+item: an event of an item that was never announced opens one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import msgspec
+from msgspec import structs
 
-from antiphon.parts import OutputPart
-from antiphon.wire.delta import Failed, ModelOutputDelta, PartStarted, Started
+from antiphon.parts import NativeExtras, OutputPart, ToolCallRequest
+from antiphon.wire.delta import Failed, ModelOutputDelta, PartDelta, PartEnded, PartExtended, PartStarted, Started
 from antiphon.wire.output import NOT_AN_ANSWER, STREAM_CUT, ProviderError
+from antiphon.wire.shapes import INVALID
 from antiphon.wire.streams.sse import SseEvent, SseOverflow, SseReader
+
+CUT = ProviderError(STREAM_CUT, "stream_cut")
+decode_json = msgspec.json.Decoder().decode
+
+
+class PartStream:
+    """The parts of one stream. `deltas` are those that were not taken yet."""
+
+    __slots__ = ("_next", "_open", "deltas")
+
+    def __init__(self) -> None:
+        self.deltas: list[ModelOutputDelta] = []
+        self._next = 0
+        self._open: set[int] = set()
+
+    def reserve(self) -> int:
+        """The index of a part that starts later."""
+        self._next += 1
+        return self._next - 1
+
+    def start(self, part: OutputPart, candidate: int = 0, index: int | None = None) -> int:
+        """Start a part at the next index, or at one that was reserved for it."""
+        if index is None:
+            index = self._next
+            self._next += 1
+        self._open.add(index)
+        self.deltas.append(PartStarted(index, part, candidate))
+        return index
+
+    def text(self, index: int, text: str | None) -> None:
+        if text:
+            self.deltas.append(PartDelta(index, text))
+
+    def extend(self, index: int, native: NativeExtras | None) -> None:
+        if native:
+            self.deltas.append(PartExtended(index, native))
+
+    def end(self, index: int) -> None:
+        """End a part that is open."""
+        if index in self._open:
+            self._open.remove(index)
+            self.deltas.append(PartEnded(index))
+
+    def whole(self, part: OutputPart, candidate: int = 0, index: int | None = None) -> None:
+        """A part that came in one piece. A call starts without its arguments, as every call does."""
+        arguments = ""
+        if type(part) is ToolCallRequest:
+            part, arguments = structs.replace(part, arguments=""), part.arguments
+        index = self.start(part, candidate, index)
+        self.text(index, arguments)
+        self.end(index)
+
+
+class EventSource(Protocol):
+    """Splits bytes into events."""
+
+    def feed(self, data: bytes) -> list[SseEvent]: ...
+    def close(self) -> list[SseEvent]: ...
+
 
 Event = TypeVar("Event")
 
-CUT = ProviderError(STREAM_CUT, "stream_cut")
 
+class EventReader(Generic[Event]):
+    """Reads one stream. `decode` makes an event of bytes; formats say what an event means, and what one that does not fit."""
 
-class EventSource(Protocol[Event]):
-    """Splits bytes into events."""
-
-    def feed(self, data: bytes) -> list[Event]: ...
-    def close(self) -> list[Event]: ...
-
-
-class DeltaReader(Generic[Event]):
-    """Reads one stream. Subclasses implement `_read_events`, and `_end_of_stream` if a stream may end without a last event."""
-
-    def __init__(self, source: EventSource[Event]) -> None:
+    def __init__(self, source: EventSource, decode: Callable[[bytes], Event]) -> None:
+        self.parts = PartStream()
         self._source = source
-        self._out: list[ModelOutputDelta] = []
+        self._decode = decode
+        self._is_started = False
         self._is_over = False
         self._is_closing = False
 
@@ -46,47 +102,163 @@ class DeltaReader(Generic[Event]):
         if self._is_over:
             return []
         try:
-            self._read_events(self._source.feed(data))
+            events = self._source.feed(data)
         except SseOverflow:
-            self._fail(self._malformed("event too long"))
-        return self._take()
+            self._malformed("event too long")
+        else:
+            if events:
+                self._read(events)
+        parts = self.parts
+        taken, parts.deltas = parts.deltas, []
+        return taken
 
     def close(self) -> list[ModelOutputDelta]:
         """The stream ended: the deltas still pending, and `Failed` if it was not complete."""
         if not self._is_over:
             self._is_closing = True
-            self._read_events(self._source.close())
+            self._read(self._source.close())
         if not self._is_over:
             self._end_of_stream()
-        return self._take()
+        taken, self.parts.deltas = self.parts.deltas, []
+        return taken
 
-    def _read_events(self, events: list[Event]) -> None:
-        """Append the deltas of events; nothing after `_is_over`."""
+    def _read(self, events: list[SseEvent]) -> None:
+        """Read events, up to the end of the answer."""
+        decode = self._decode
+        for given in events:
+            try:
+                event = decode(given.data)
+            except INVALID:
+                self._read_odd(given)
+            else:
+                self._read_event(event)
+            if self._is_over:
+                return
+
+    def _read_event(self, event: Event) -> None:
         raise NotImplementedError
+
+    def _read_odd(self, event: SseEvent) -> None:
+        """An event that does not fit its struct."""
+        try:
+            value = decode_json(event.data)
+        except INVALID:
+            data = event.data.strip()
+            if data == b"[DONE]":
+                self._on_done()
+            elif data:
+                self._malformed("event is not JSON")
+            return
+        if type(value) is dict:
+            self._read_object(event.event, value)
+        else:
+            self._read_other(value)
+
+    def _read_object(self, name: bytes, value: dict[str, Any]) -> None:
+        """An event of plain values."""
+        raise NotImplementedError
+
+    def _read_other(self, value: Any) -> None:
+        """An event that is not an object."""
+        del value
+        self._malformed("event is not an object")
+
+    def _on_done(self) -> None:
+        """OpenAI's end mark, which proxies add to other formats too."""
 
     def _end_of_stream(self) -> None:
         """The bytes ended before the answer."""
         self._fail(CUT)
 
-    def _malformed(self, problem: str) -> ProviderError:
-        """The error for an event that cannot be read."""
-        return CUT if self._is_closing else ProviderError(f"invalid stream: {problem}", "server", code=NOT_AN_ANSWER)
+    def _begin(self, started: Started) -> None:
+        """Start the answer, once."""
+        if not self._is_started:
+            self._is_started = True
+            self.parts.deltas.append(started)
+
+    def _malformed(self, problem: str) -> None:
+        """An event cannot be read. The last one may have been cut: the end of the stream decides."""
+        if not self._is_closing:
+            self._fail(ProviderError(f"invalid stream: {problem}", "server", code=NOT_AN_ANSWER))
 
     def _fail(self, error: ProviderError) -> None:
+        self._end(Failed(error))
+
+    def _end(self, *deltas: ModelOutputDelta) -> None:
+        """The last deltas of the stream."""
         if not self._is_over:
             self._is_over = True
-            self._out.append(Failed(error))
+            self.parts.deltas += deltas
 
-    def _take(self) -> list[ModelOutputDelta]:
-        taken, self._out = self._out, []
-        return taken
+
+def fit_loosely(shape: type[Event], value: Mapping[str, Any]) -> Event:
+    """A struct of the fields that fit; those of another type are absent."""
+    try:
+        return msgspec.convert(value, shape)
+    except INVALID:
+        fitting: dict[str, Any] = {}
+        for name in shape.__struct_encode_fields__:  # type: ignore[attr-defined]
+            if name in value:
+                try:
+                    msgspec.convert({name: value[name]}, shape)
+                except INVALID:
+                    continue
+                fitting[name] = value[name]
+        return msgspec.convert(fitting, shape)
 
 
 class NamedEvent(Protocol):
     """An event: its type, and the error of one that has no type."""
 
-    type: Any
+    type: str | None
     error: Any
+
+
+AnyEvent = TypeVar("AnyEvent", bound=NamedEvent)
+
+
+class NamedEventReader(EventReader[AnyEvent]):
+    """Reads a stream of events that `handlers` have a function for, by their type."""
+
+    def __init__(self, event: type[AnyEvent], handlers: Mapping[str, Callable[[Any, AnyEvent], None]]) -> None:
+        super().__init__(SseReader(), msgspec.json.Decoder(event).decode)
+        self._event = event
+        self._handlers = handlers
+        self._data = b""
+        """The event that is read, for what its struct does not name."""
+
+    def _read(self, events: list[SseEvent]) -> None:
+        decode, handlers = self._decode, self._handlers
+        for given in events:
+            data = given.data
+            try:
+                event = decode(data)
+                handler = handlers[event.type]  # type: ignore[index]  # None finds nothing
+            except (*INVALID, KeyError):
+                self._read_odd(given)
+            else:
+                self._data = data
+                handler(self, event)
+            if self._is_over:
+                return
+
+    def _read_object(self, name: bytes, value: dict[str, Any]) -> None:
+        event = fit_loosely(self._event, value)
+        kind = event.type
+        if kind is None:
+            kind = "error" if event.error is not None else name.decode("utf-8", "replace")
+        if kind in self._handlers:
+            self._data = msgspec.json.encode(value)
+            self._handlers[kind](self, event)
+
+    def _fields(self) -> dict[str, Any]:
+        """All fields of the event that is read."""
+        try:
+            fields: dict[str, Any] = decode_json(self._data)
+        except INVALID:  # a number out of range, in a field that the struct does not name
+            self._malformed("event is not JSON")
+            return {}
+        return fields
 
 
 class OpenItem(Protocol):
@@ -95,87 +267,54 @@ class OpenItem(Protocol):
     is_done: bool
 
 
-AnyEvent = TypeVar("AnyEvent", bound=NamedEvent)
 AnyItem = TypeVar("AnyItem", bound=OpenItem)
 
 
-class ObjectStreamReader(DeltaReader[SseEvent], Generic[AnyEvent, AnyItem]):
-    """Reads one stream: `decode` gives an event, and `handlers` have a function for each type."""
+class ItemReader(NamedEventReader[AnyEvent], Generic[AnyEvent, AnyItem]):
+    """Reads a stream that builds one object, item by item."""
 
-    _format = ""
+    _format: ClassVar[str]
 
-    def __init__(
-        self, decode: Callable[[bytes], AnyEvent], handlers: Mapping[str, Callable[[Any, AnyEvent], None]]
-    ) -> None:
-        super().__init__(SseReader())
-        self._decode = decode
-        self._handlers = handlers
-        self._items: dict[Any, AnyItem] = {}
+    def __init__(self, event: type[AnyEvent], handlers: Mapping[str, Callable[[Any, AnyEvent], None]]) -> None:
+        super().__init__(event, handlers)
+        self._items: dict[int, AnyItem] = {}
         self._last: AnyItem | None = None
         self._last_part: OutputPart | None = None
-        self._next = 0
-        self._is_started = False
         self._created: int | None = None
 
-    def _read_events(self, events: list[SseEvent]) -> None:
-        decode, handlers = self._decode, self._handlers
-        for name, data in events:
-            try:
-                event = decode(data)
-            except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-                if not data or data == b"[DONE]":
-                    continue
-                self._fail(self._malformed(f"event is not a JSON object: {error}"))
-                return
-            kind = event.type
-            if type(kind) is not str:
-                if kind is not None:
-                    continue
-                kind = "error" if event.error is not None else name.decode("utf-8", "replace")
-            if kind in handlers:
-                handlers[kind](self, event)
-                if self._is_over:
-                    return
-
-    def _start(self, given: Any) -> None:
-        """Start the answer with the fields of the object, once."""
-        if self._is_started:
-            return
-        self._is_started = True
-        fields = given if type(given) is dict else {}
-        names = {name: fields[name] for name in ("id", "model") if type(fields.get(name)) is str}
-        self._created = self._read_created(fields)
-        self._out.append(Started(**names, created=self._created, format=self._format))
+    def _start(self, fields: dict[str, Any] | None) -> None:
+        """Start the answer with the fields of the object."""
+        if not self._is_started:
+            fields = fields or {}
+            names = {name: fields[name] for name in ("id", "model") if type(fields.get(name)) is str}
+            self._created = self._read_created(fields)
+            self._begin(Started(**names, created=self._created, format=self._format))
 
     def _read_created(self, fields: dict[str, Any]) -> int | None:
         raise NotImplementedError
 
-    def _announce(self, index: Any, item: Any) -> None:
+    def _announce(self, index: int | None, item: dict[str, Any] | None) -> None:
         """Open an item that an event announces."""
-        key = index if type(index) is int else len(self._items)
-        if type(item) is dict and key not in self._items:
+        key = len(self._items) if index is None else index
+        if item is not None and key not in self._items:
             self._open(key, item)
 
-    def _item_at(self, index: Any, kind: str) -> AnyItem:
+    def _item_at(self, index: int | None, kind: str) -> AnyItem:
         """The item an event belongs to; one of this kind, if it was never announced."""
-        if type(index) is not int:
+        if index is None:
             if self._last is not None and not self._last.is_done:
                 return self._last
             index = len(self._items)
         found = self._items.get(index)
         return found if found is not None else self._open(index, {"type": kind})
 
-    def _open(self, key: Any, item: dict[str, Any]) -> AnyItem:
+    def _open(self, key: int, item: dict[str, Any]) -> AnyItem:
         raise NotImplementedError
 
-    def _take_index(self) -> int:
-        """The index of the next part."""
-        self._next += 1
-        return self._next - 1
-
-    def _start_part(self, part: OutputPart, index: int | None = None) -> int:
-        """Start a part, at the next index or at one that was kept for it."""
-        index = self._take_index() if index is None else index
+    def _start_part(self, part: OutputPart) -> int:
         self._last_part = part
-        self._out.append(PartStarted(index, part))
-        return index
+        return self.parts.start(part)
+
+    def _emit_whole(self, part: OutputPart, index: int | None = None) -> None:
+        self._last_part = part
+        self.parts.whole(part, index=index)

@@ -7,17 +7,20 @@ two chunks is whole again when its line is.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from msgspec import Struct
 
 MAX_EVENT = 64 * 1024 * 1024
 """An event of more bytes than this is an attack or a fault."""
+
+
+MAX_IGNORED = 64 * 1024
 
 
 class SseOverflow(Exception):
     """An event grew past `MAX_EVENT` without ending."""
 
 
-class SseEvent(NamedTuple):
+class SseEvent(Struct, frozen=True, gc=False):
     """One event: its name (empty if it has none) and its data."""
 
     event: bytes
@@ -37,13 +40,35 @@ class SseReader:
         self._last = b""  # the last byte of what is pending
         self._held = b""  # a CR that may be half of a CRLF, or the beginning of a byte order mark
         self._is_first = True
+        self._is_between = False  # nothing is pending or held
+        self.ignored = b""
+        """What was no event: a server that fails may send its error as plain JSON."""
 
     def feed(self, data: bytes) -> list[SseEvent]:
+        if self._is_between and data.endswith(b"\n\n") and b"\r" not in data:
+            blocks = data[:-2].split(b"\n\n")  # whole events, as servers mostly send them
+        else:
+            blocks = self._complete_blocks(data)
+        events: list[SseEvent] = []
+        for block in blocks:
+            if block.startswith(b"data: ") and b"\n" not in block:
+                events.append(SseEvent(b"", block[6:]))
+                continue
+            name, _, value = block.partition(b"\ndata: ")
+            if value and name.startswith(b"event: ") and b"\n" not in value and b"\n" not in name:
+                events.append(SseEvent(name[7:].strip(), value))
+            else:
+                self._read_block(block, events)
+        return events
+
+    def _complete_blocks(self, data: bytes) -> list[bytes]:
+        """The blocks that the data completes, together with what is pending."""
         if self._held or self._is_first or b"\r" in data:
             data = self._cleaned(data)
         if not data:
             return []
         if b"\n\n" not in (self._last + data if self._last == b"\n" else data):
+            self._is_between = False
             self._pending.append(data)
             self._size += len(data)
             self._last = data[-1:]
@@ -56,25 +81,32 @@ class SseReader:
         self._pending = [rest] if rest else []
         self._size = len(rest)
         self._last = rest[-1:] if rest else b""
-        events: list[SseEvent] = []
-        for block in blocks:
-            if block.startswith(b"data: ") and b"\n" not in block:
-                events.append(_new(SseEvent, (b"", block[6:])))
-                continue
-            name, _, value = block.partition(b"\ndata: ")
-            if value and name.startswith(b"event: ") and b"\n" not in value and b"\n" not in name:
-                events.append(_new(SseEvent, (name[7:].strip(), value)))
-            else:
-                _read_block(block, events)
-        return events
+        self._is_between = not rest and not self._held
+        return blocks
 
     def close(self) -> list[SseEvent]:
         """The last event, if the stream ended without the blank line that should follow it."""
         rest = b"".join(self._pending) + (self._held if self._held != b"\r" else b"")
         self._pending, self._held = [], b""
         events: list[SseEvent] = []
-        _read_block(rest, events)
+        self._read_block(rest, events)
         return events
+
+    def _read_block(self, block: bytes, events: list[SseEvent]) -> None:
+        """The event that the lines of a block make, if they hold data."""
+        name = b""
+        data: list[bytes] = []
+        for line in block.split(b"\n"):
+            if line.startswith(b"data:"):
+                data.append(line[6:] if line[5:6] == b" " else line[5:])
+            elif line.startswith(b"event:"):
+                name = line[6:].strip()
+            elif line == b"data":
+                data.append(b"")
+        if data:
+            events.append(SseEvent(name, data[0] if len(data) == 1 else b"\n".join(data)))
+        elif len(self.ignored) < MAX_IGNORED:
+            self.ignored += block[: MAX_IGNORED - len(self.ignored)] + b"\n\n"
 
     def _cleaned(self, data: bytes) -> bytes:
         """The data with LF at the end of every line and without a byte order mark."""
@@ -91,20 +123,4 @@ class SseReader:
         return data.replace(b"\r\n", b"\n").replace(b"\r", b"\n") if b"\r" in data else data
 
 
-_new = tuple.__new__
 _MARK = b"\xef\xbb\xbf"
-
-
-def _read_block(block: bytes, events: list[SseEvent]) -> None:
-    """The event that the lines of a block make, if they hold data."""
-    name = b""
-    data: list[bytes] = []
-    for line in block.split(b"\n"):
-        if line.startswith(b"data:"):
-            data.append(line[6:] if line[5:6] == b" " else line[5:])
-        elif line.startswith(b"event:"):
-            name = line[6:].strip()
-        elif line == b"data":
-            data.append(b"")
-    if data:
-        events.append(SseEvent(name, data[0] if len(data) == 1 else b"\n".join(data)))
