@@ -1,11 +1,16 @@
 """`python -m bench walks [--show]`: how a request walks through the gateway: calls of our functions, modules, changes of module.
 
-Three walks, each through real sockets with the ledger on, in one process whose own calls are counted by `sys.setprofile`; a
-coroutine that is resumed counts again. The fewest of some warm runs are reported. `--show` lists the calls in their order.
+Three walks through the gateway, each through real sockets with the ledger on, in one process whose own calls are counted by
+`sys.setprofile`; a coroutine that is resumed counts again. The fewest of some warm runs are reported. `--show` lists the calls in
+their order.
 
     small     a Chat Completions request and its whole answer, in one format
     stream    the same, streamed: 23 events that arrive together
     fallback  a stream from a Claude provider for a client of OpenAI: the first target fails with 500, the second answers
+
+And one through the library:
+
+    turn      two rounds and a tool call in a new SQLite store, with a reader of the events
 """
 
 from __future__ import annotations
@@ -24,6 +29,7 @@ from msgspec import Struct
 
 import antiphon
 import antiphon_gateway
+from antiphon.providers.scripted import call
 from antiphon_gateway.config.file import load_config
 from antiphon_gateway.serve import serve
 from bench.workload.streams import streams
@@ -39,6 +45,8 @@ WALKS: dict[str, dict[str, Any]] = {
     "stream": {"model": "gpt-4o", "stream": True, **_ASKED},
     "fallback": {"model": "claude-x", "stream": True, **_ASKED},
 }
+
+TURN = "turn"
 
 
 class Walk(Struct, frozen=True):
@@ -116,6 +124,29 @@ async def _walk(name: str, reader: asyncio.StreamReader, writer: asyncio.StreamW
         if counter.calls:
             counted.append(counter.calls)
     return Walk(name, min(counted, key=len))
+
+
+async def count_turn() -> Walk:
+    """Count the walk of a turn of the library."""
+
+    @antiphon.tool
+    def look(city: str) -> str:
+        "Look outside."
+        return f"{city}: sun"
+
+    counted: list[list[tuple[str, str]]] = []
+    with tempfile.TemporaryDirectory(prefix="antiphon-walks-") as folder:
+        for run in range(RUNS):
+            model = antiphon.ScriptedModel(call("look", city="Oslo"), "It is sunny in Oslo.")
+            chat = antiphon.Conversation(model, tools=[look], store=f"{folder}/{run}.db")
+            counter = _Counter()
+            sys.setprofile(counter)
+            async for _ in antiphon.ToolLoop(chat).stream("Is it raining in Oslo?"):
+                pass
+            sys.setprofile(None)
+            counted.append(counter.calls)
+            await chat.aclose()
+    return Walk(TURN, min(counted, key=len))
 
 
 async def _read_response(reader: asyncio.StreamReader) -> bytes:
@@ -226,7 +257,11 @@ _WHOLE = msgspec.json.encode(
 
 def main(arguments: list[str]) -> int:
     """Print the walks."""
-    for walk in asyncio.run(count_walks([name for name in arguments if name in WALKS] or WALKS)):
+    named = [name for name in arguments if name in (*WALKS, TURN)] or [*WALKS, TURN]
+    walks = asyncio.run(count_walks([name for name in named if name != TURN])) if named != [TURN] else []
+    if TURN in named:
+        walks.append(asyncio.run(count_turn()))
+    for walk in walks:
         print(walk)
         if "--show" in arguments:
             print("\n".join(walk.lines()))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypedDict
 
 from antiphon.errors import InvalidSetting
 from antiphon.history import AgentHistory
@@ -26,6 +26,19 @@ if TYPE_CHECKING:
     from antiphon.providers.client import ProviderClient
 
 logger = logging.getLogger("antiphon.tools")
+
+
+class ExecuteOptions(TypedDict, total=False):
+    """What `ToolExecutor.execute` takes besides the calls."""
+
+    observer: CallObserver | None
+    conversation_id: str
+    round: int
+    keys: Callable[[ToolCallRequest], str] | None
+    model: str | ProviderClient | None
+    provider: ProviderClient | None
+    history: AgentHistory | None
+    approved: Collection[str]
 
 
 class ToolExecutor:

@@ -10,14 +10,13 @@ treats it as in any turn, `skip` gives the model a result that says so. Nothing 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias, get_args
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias, Unpack, get_args
 
 from msgspec import Struct, structs
 
 from antiphon.errors import ToolError
 from antiphon.history import (
-    AgentHistory,
     AgentHistorySnapshot,
     DebugLogEntry,
     EntryMetadata,
@@ -27,15 +26,15 @@ from antiphon.history import (
 )
 from antiphon.parts import ToolCallRequest, ToolCallResult, ToolExecutionStatus
 from antiphon.tools.cache import canonical_arguments
-from antiphon.tools.call_execution import CallObserver, CallOutcome
+from antiphon.tools.call_execution import CallOutcome
 from antiphon.tools.call_runner import CANCELLED, UNKNOWN_OUTCOME, skipped_result
 from antiphon.tools.context import ToolContext
-from antiphon.tools.executor import ToolExecutor
+from antiphon.tools.executor import ExecuteOptions, ToolExecutor
 from antiphon.tools.registry import ToolRegistry
 from antiphon.tools.tool import Tool
 
 if TYPE_CHECKING:
-    from antiphon.providers.client import ProviderClient
+    pass
 
 CallPolicy: TypeAlias = Literal["log", "ask", "run", "skip"]
 CALL_POLICIES: tuple[CallPolicy, ...] = get_args(CallPolicy)
@@ -159,19 +158,10 @@ class RecordedExecutor(ToolExecutor):
         return self.policy != "run" or super().needs_approval(tool, call)
 
     async def execute(
-        self,
-        calls: Sequence[ToolCallRequest],
-        *,
-        observer: CallObserver | None = None,
-        conversation_id: str = "",
-        round: int = 0,  # noqa: A002 - as in the base class
-        keys: Callable[[ToolCallRequest], str] | None = None,
-        model: str | ProviderClient | None = None,
-        provider: ProviderClient | None = None,
-        history: AgentHistory | None = None,
-        approved: Collection[str] = (),
+        self, calls: Sequence[ToolCallRequest], **options: Unpack[ExecuteOptions]
     ) -> list[ToolCallResult]:
         """The results of the calls, in order: from the log, or of running what may run."""
+        observer, history = options.get("observer"), options.get("history")
         served: dict[int, ToolCallResult] = {}
         sources: dict[str, int] = {}
         for index, call in enumerate(calls):
@@ -190,19 +180,7 @@ class RecordedExecutor(ToolExecutor):
                 observer.finished(calls[index], result, CallOutcome(calls[index], result, 0.0, is_cached=True))
         others = [call for index, call in enumerate(calls) if index not in served]
         if others:
-            ran = iter(
-                await super().execute(
-                    others,
-                    observer=observer,
-                    conversation_id=conversation_id,
-                    round=round,
-                    keys=keys,
-                    model=model,
-                    provider=provider,
-                    history=history,
-                    approved=approved,
-                )
-            )
+            ran = iter(await super().execute(others, **options))
         return [served[index] if index in served else next(ran) for index in range(len(calls))]
 
 
