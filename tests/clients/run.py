@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from antiphon.parts import Text, ToolCallRequest, ToolCallResult, text_of
-from antiphon.wire.clients import client_formats
+from antiphon.wire.inbound import client_formats
 from antiphon.wire.request import ModelRequest, ToolDefinition
 from antiphon_gateway.access.client_keys import hash_key
 from antiphon_gateway.config.settings import ClientKeySettings

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from antiphon.parts import Refusal, Text, Thinking, TokenUsage, ToolCallRequest
 from antiphon.wire import Assembler
-from antiphon.wire.clients import CLIENT_ONLY, client_formats
 from antiphon.wire.delta import (
     Failed,
     Finished,
@@ -24,6 +23,7 @@ from antiphon.wire.delta import (
     Started,
     UsageReported,
 )
+from antiphon.wire.inbound import CLIENT_ONLY, client_formats
 from antiphon.wire.output import ProviderError
 from support.examples import at_least
 

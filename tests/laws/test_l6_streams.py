@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 
 from antiphon.parts import Image, Native, Text, Thinking, TokenUsage, ToolCallRequest
 from antiphon.wire import FORMATS, Assembler, ModelOutput, ModelOutputDelta, ProviderError, formats
-from antiphon.wire.clients import client_formats
 from antiphon.wire.delta import (
     Failed,
     Finished,
@@ -27,6 +26,7 @@ from antiphon.wire.delta import (
     Started,
     UsageReported,
 )
+from antiphon.wire.inbound import client_formats
 from support.examples import at_least
 from wire.anthropic.bodies import without_nulls, written_out
 

@@ -11,7 +11,6 @@ import msgspec
 from antiphon.parts import Image, NativeExtras, OutputPart, Refusal, Text, Thinking, TokenUsage, ToolCallRequest
 from antiphon.wire import FORMATS, Assembler, ModelOutput, ModelOutputDelta, ModelRequest, ToolDefinition, formats
 from antiphon.wire.call_restorer import CallRestorer
-from antiphon.wire.clients import client_formats
 from antiphon.wire.delta import (
     Finished,
     PartDelta,
@@ -21,6 +20,7 @@ from antiphon.wire.delta import (
     Started,
     UsageReported,
 )
+from antiphon.wire.inbound import client_formats
 from laws.growing_formats.requests import FOREIGN, REASONING, Shape, Work, call
 
 READABLE = (*FORMATS, "openai-completions")

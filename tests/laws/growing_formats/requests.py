@@ -22,7 +22,7 @@ from antiphon.parts import (
 )
 from antiphon.repair import fix_tool_call_sequence, repair
 from antiphon.wire import FORMATS, Message, ModelRequest, ToolDefinition, formats
-from antiphon.wire.clients import client_formats
+from antiphon.wire.inbound import client_formats
 from antiphon.wire.openai_chat.layouts import write_messages
 
 Work = Callable[[], object]

@@ -15,7 +15,7 @@ from msgspec import structs
 from antiphon.errors import StoreError
 from antiphon.http.messages import ClientRequest, Response
 from antiphon.http.server.application import Refusal
-from antiphon.wire.clients import client_formats
+from antiphon.wire.inbound import client_formats
 from antiphon.wire.output import ErrorKind, ProviderError
 from antiphon_gateway.routes import error_format_for_path
 

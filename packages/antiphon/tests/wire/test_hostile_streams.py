@@ -9,8 +9,8 @@ import pytest
 
 from antiphon.parts import Document, Native, Text, Thinking, ToolCallRequest
 from antiphon.wire import FORMATS, Assembler, ModelOutput, ModelOutputDelta, formats
-from antiphon.wire.clients import client_formats
 from antiphon.wire.delta import Finished, PartDelta, PartEnded, PartExtended, PartStarted
+from antiphon.wire.inbound import client_formats
 
 
 def events(*given: dict[str, Any]) -> bytes:

@@ -1,7 +1,7 @@
 """Embeddings: `/v1/embeddings`, Gemini's `embedContent` and `batchEmbedContents`, Ollama's `/api/embed`.
 
 A target of the client's own API gets the body as it came, with only the model's name replaced, and its response is passed on
-unchanged. For others both are translated (`wire.clients.embeddings`). Targets without embeddings are skipped; if no target has
+unchanged. For others both are translated (`embedding_bodies`). Targets without embeddings are skipped; if no target has
 them, the client gets a 404 that names the providers that do. Fallback, logging, metrics and charging work as for a generation.
 """
 
@@ -21,7 +21,10 @@ from antiphon.providers.engine.provider import Provider
 from antiphon.providers.engine.reply import UpstreamFailed, WholeReply
 from antiphon.providers.presets import Preset
 from antiphon.providers.routes import Target
-from antiphon.wire.clients.embeddings import (
+from antiphon.wire.openai_chat.response import read_usage
+from antiphon.wire.output import ProviderError
+from antiphon_gateway.access.accounts import EMBEDDED, priced_targets
+from antiphon_gateway.endpoints.embedding_bodies import (
     SHAPES,
     EmbedOutput,
     EmbedRequest,
@@ -31,9 +34,6 @@ from antiphon.wire.clients.embeddings import (
     write_gemini_request,
     write_openai_request,
 )
-from antiphon.wire.openai_chat.response import read_usage
-from antiphon.wire.output import ProviderError
-from antiphon_gateway.access.accounts import EMBEDDED, priced_targets
 from antiphon_gateway.endpoints.tokens import ESTIMATE_HEADER
 from antiphon_gateway.generate.body_fields import read_model_name, replace_model, top_level_fields, with_model
 from antiphon_gateway.observe.metering import estimated_tokens, prompt_estimate

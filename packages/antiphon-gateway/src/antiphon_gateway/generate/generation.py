@@ -23,8 +23,8 @@ from antiphon.providers.engine.reply import StreamReply, UpstreamFailed, WholeRe
 from antiphon.providers.routes import Target, check_model_name
 from antiphon.tools.embedded import EmbeddedCalls, with_calls_read
 from antiphon.wire.call_restorer import CallRestorer
-from antiphon.wire.clients import OLLAMA, OLLAMA_GENERATE, client_formats
 from antiphon.wire.delta import Started
+from antiphon.wire.inbound import OLLAMA, OLLAMA_GENERATE, client_formats
 from antiphon.wire.loss import Loss
 from antiphon.wire.output import ModelOutput, ProviderError
 from antiphon_gateway.access.accounts import priced_targets

@@ -35,8 +35,8 @@ from antiphon.wire import Format
 from antiphon.wire.call_restorer import must_restore_calls
 from antiphon.wire.capabilities import CapabilityOverride, CapabilityTable
 from antiphon.wire.capabilities.refusals import facts_in_refusal
-from antiphon.wire.clients import COMPLETIONS, client_formats
 from antiphon.wire.delta import Finished, PartStarted, is_visible
+from antiphon.wire.inbound import COMPLETIONS, client_formats
 from antiphon.wire.loss import Loss
 from antiphon.wire.openai_chat.dialects import UNKNOWN_HOST
 from antiphon.wire.output import ModelOutput, ProviderError

@@ -16,7 +16,7 @@ from antiphon.errors import WireError
 from antiphon.providers.engine.reply import UpstreamFailed
 from antiphon.providers.routes import Target
 from antiphon.wire import formats
-from antiphon.wire.clients import COMPLETIONS, OLLAMA_GENERATE
+from antiphon.wire.inbound import COMPLETIONS, OLLAMA_GENERATE
 from antiphon.wire.output import ProviderError
 from antiphon.wire.request import ModelRequest, server_state
 from antiphon_gateway.access.client_keys import ClientKey

@@ -9,8 +9,8 @@ import pytest
 
 from antiphon.parts import Image, Native, Text, Thinking, ToolCallRequest
 from antiphon.wire import ModelOutput, ModelOutputDelta
-from antiphon.wire.clients import CLIENT_ONLY, client_formats
 from antiphon.wire.delta import Finished, PartDelta, PartEnded, PartExtended, PartStarted, Started
+from antiphon.wire.inbound import CLIENT_ONLY, client_formats
 
 EXTRAS: dict[str, Any] = {"anthropic": {"container": {"id": "c"}}}
 CITED: dict[str, Any] = {"anthropic": {"citations": [{"cited_text": "x"}]}}

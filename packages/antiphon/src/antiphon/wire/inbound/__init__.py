@@ -23,7 +23,7 @@ class ClientFormat(Format):
     """A format whose functions are all in one module of this package."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(name, f"antiphon.wire.clients.{name.removeprefix('openai-').replace('-', '_')}")
+        super().__init__(name, f"antiphon.wire.inbound.{name.removeprefix('openai-').replace('-', '_')}")
 
     def _load(self, module: str) -> Any:
         del module

@@ -10,8 +10,8 @@ from typing import Any
 
 from antiphon.errors import WireError
 from antiphon.parts import Image, Text
-from antiphon.wire.clients import ollama
-from antiphon.wire.clients.ollama import read_error, write_error
+from antiphon.wire.inbound import ollama
+from antiphon.wire.inbound.ollama import read_error, write_error
 from antiphon.wire.loss import Loss
 from antiphon.wire.output import ModelOutput
 from antiphon.wire.request import Message, ModelRequest
