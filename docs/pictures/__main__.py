@@ -1,6 +1,6 @@
 """`make pictures`: the pictures of the documentation, taken from the real pages in a real browser.
 
-All are taken at twice the size. The first minute and the history are of the guided tour; chat and replay use a stand-in for
+All are taken at twice the size. The first minute is of the guided tour; chat, history and replay use a stand-in for
 a provider; the status page shows a gateway with scripted traffic. A picture in which text is cut at an edge is refused.
 `docs/pictures chat`, `status`, `replay`, `tour` and `animation` take only those.
 """
@@ -118,9 +118,6 @@ def take(browser: str, address: str) -> None:
         page.keyboard.press("Enter")
         page.get_by_text("Check what you learned").last.wait_for()
         at_rest(page)
-        page.get_by_text("History", exact=True).first.click()
-        page.locator(".rendered .turn-card").first.wait_for()
-        shot(page, "history.png")
         take_servers(page, address)
         phone = chromium.new_page(
             viewport={"width": 390, "height": 844},
@@ -136,7 +133,7 @@ def take(browser: str, address: str) -> None:
 
 
 def take_chat(browser: str, address: str, conversation: str) -> None:
-    """A conversation with a search, a table and a plan that waits, and the menu of models on a phone."""
+    """A conversation with a search, a table and a plan that waits; then its history, at the moment after the plan was made."""
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=browser, args=FLAGS)
         page = chromium.new_page(**DESKTOP)
@@ -149,6 +146,15 @@ def take_chat(browser: str, address: str, conversation: str) -> None:
         shot(page, "chat.png")
         page.emulate_media(color_scheme="dark")
         shot(page, "chat-dark.png")
+        page.emulate_media(color_scheme="light")
+        page.locator(".approval").get_by_role("button").first.click()
+        page.get_by_text("The train is the one to book").first.wait_for()
+        at_rest(page)
+        page.get_by_text("History", exact=True).first.click()
+        page.locator(".entry[data-kind=tool_call_results] > button").last.click()
+        page.locator(".rendered .turn-card.new").first.wait_for()
+        page.wait_for_timeout(300)
+        shot(page, "history.png")
         chromium.close()
 
 

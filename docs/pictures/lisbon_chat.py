@@ -12,11 +12,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import antiphon as ap
 
 QUESTION = "Good. What has to be booked before we go?"
 _GPT = ap.Origin("openai", "openai-chat", "gpt-5")
+_CLAUDE = ap.Origin("anthropic", "anthropic", "claude-sonnet-5")
+_THOUGHT = ap.Thinking(
+    "They like to walk, and December is wet: two walks a day, one of them under a roof.",
+    native={"anthropic": {"signature": "RXhhbXBsZQ=="}},
+)
 _FOUND = """6 results for "Lisbon walks December":
 
 1. **Walking Belém: tower, monastery and back along the river**
@@ -60,6 +66,7 @@ _BOOKINGS = {
         {"title": "Table at a fado house in Mouraria", "due": "2026-11-30"},
     ],
 }
+_DONE = "Done. The train is the one to book today; the other two can wait until Friday."
 _OTHERS = (
     "Tides and the Moon",
     "Retry budget for the importer",
@@ -80,15 +87,23 @@ def record(path: Path) -> str:
         history = store.create(title="A week in Lisbon")
         search = ap.ToolCallRequest("search_web", "call_1", json.dumps({"query": "Lisbon walks December"}))
         history.append(ap.ModelInputEntry.of("Plan a week in Lisbon for two people who like to walk."))
-        history.append(ap.ModelOutputEntry((search,), origin=_GPT, metadata=_measured(1.2, 1_184, 58)))
+        history.append(ap.ModelOutputEntry((_THOUGHT, search), origin=_CLAUDE, metadata=_measured(1.2, 1_184, 58)))
         history.append(ap.ToolCallResultsEntry((ap.ToolCallResult.of(search, _FOUND),)))
         time.sleep(1.1)  # as long as the answer took
-        history.append(ap.ModelOutputEntry((ap.Text(_ANSWER),), origin=_GPT, metadata=_measured(4.1, 1_720, 214)))
+        history.append(ap.ModelOutputEntry((ap.Text(_ANSWER),), origin=_CLAUDE, metadata=_measured(4.1, 1_720, 214)))
         return str(history.id)
 
 
 def _measured(seconds: float, prompt: int, completion: int) -> ap.EntryMetadata:
     return ap.EntryMetadata(duration=seconds, usage=ap.TokenUsage(prompt_tokens=prompt, completion_tokens=completion))
+
+
+def _streamed(choices: list[dict[str, Any]]) -> str:
+    """An answer as a stream of Chat Completions."""
+    usage = {"prompt_tokens": 2_140, "completion_tokens": 143, "total_tokens": 2_283}
+    chunks = [{"id": "c", "choices": [{"index": 0, **choice}]} for choice in choices]
+    lines = [f"data: {json.dumps(chunk)}\n\n" for chunk in [*chunks, {"id": "c", "choices": [], "usage": usage}]]
+    return "".join(lines) + "data: [DONE]\n\n"
 
 
 class _Upstream(BaseHTTPRequestHandler):
@@ -99,30 +114,28 @@ class _Upstream(BaseHTTPRequestHandler):
         self._send("application/json", json.dumps({"object": "list", "data": listed}))
 
     def do_POST(self) -> None:
-        self.rfile.read(int(self.headers["content-length"]))
+        asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        if asked["messages"][-1]["role"] == "tool":
+            self._send(
+                "text/event-stream", _streamed([{"delta": {"content": _DONE}}, {"delta": {}, "finish_reason": "stop"}])
+            )
+            return
         words = (
             "Three things sell out in December: the **8:41 train**, the monastery's morning slot and fado tables. "
             "Shall I keep them as a list?"
         )
         function = {"name": "create_plan", "arguments": json.dumps(_BOOKINGS)}
-        usage = {"prompt_tokens": 2_140, "completion_tokens": 143, "total_tokens": 2_283}
-        chunks = [
-            {"id": "c", "choices": [{"index": 0, "delta": {"content": words}}]},
-            {
-                "id": "c",
-                "choices": [
-                    {
-                        "index": 0,
-                        "delta": {"tool_calls": [{"index": 0, "id": "c2", "type": "function", "function": function}]},
-                    }
-                ],
-            },
-            {"id": "c", "choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]},
-            {"id": "c", "choices": [], "usage": usage},
-        ]
+        call = {"index": 0, "id": "c2", "type": "function", "function": function}
         time.sleep(0.8)
         self._send(
-            "text/event-stream", "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in chunks) + "data: [DONE]\n\n"
+            "text/event-stream",
+            _streamed(
+                [
+                    {"delta": {"content": words}},
+                    {"delta": {"tool_calls": [call]}},
+                    {"delta": {}, "finish_reason": "tool_calls"},
+                ]
+            ),
         )
 
     def _send(self, kind: str, body: str) -> None:

@@ -92,7 +92,8 @@ export class Renderings {
     );
   }
 
-  _head(name, place, { model, bytes, losses = [], repairs = [], violations = [] }) {
+  _head(name, place, { model, bytes, losses = [], repairs = [], violations: found = [] }) {
+    const violations = found.filter((one) => !one.advisory); // what only some hosts refuse is in the list below
     return element(
       "header",
       {},
@@ -225,7 +226,9 @@ function differences(formats) {
   const rows = Object.keys(NAMES).flatMap((name) => {
     const { losses = [], repairs = [], violations = [] } = formats[name] ?? {};
     return grouped([
-      ...violations.map((found) => ["broken", "isViolation", found.rule, found.path, found.message]),
+      ...violations.map(({ advisory, rule, path, message }) =>
+        advisory ? ["advised", "isAdvice", rule, path, message] : ["broken", "isViolation", rule, path, message],
+      ),
       ...losses.map((loss) => ["lost", "isLost", loss.what, loss.path, loss.why]),
       ...repairs.map((one) => ["repaired", "isRepaired", one.kind.replaceAll("_", " "), `messages[${one.message}]`, one.detail]),
     ]).map(([kind, word, what, paths, why]) =>
