@@ -327,7 +327,7 @@ def test_requests_that_a_shutdown_ends_are_recorded_once(monkeypatch: pytest.Mon
     replace_handlers(monkeypatch, never)
     routes = [route for route in HANDLED if route.endpoint.action != "connect"]
     with ThreadPoolExecutor(1) as pool:
-        with observed() as watch:
+        with observed(ends_idle=False) as watch:
             hang_upstreams(watch, 200)
             sending = pool.submit(watch.send, routes, asking(watch))
 

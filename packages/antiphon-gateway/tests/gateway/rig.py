@@ -192,9 +192,13 @@ def rig(
     cache_doctor: CacheDoctorSettings | None = None,
     new_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop,
     tape: Callable[[Gateway], TapeHandler] | None = None,
+    ends_idle: bool = True,
     **provider_settings: Any,
 ) -> Iterator[Rig]:
-    """A gateway with an upstream of each format; `models` adds names and their targets."""
+    """A gateway with an upstream of each format; `models` adds names and their targets.
+
+    `ends_idle`: no request is in progress when the block ends, and then nothing of any is left.
+    """
     with ExitStack() as stack:
         upstreams = {name: stack.enter_context(StrictUpstream(name, [KEY.format(name)])) for name in FORMATS}
         routes = {f"to-{name}": [f"{name}/{MODELS[name]}"] for name in FORMATS}
@@ -209,7 +213,9 @@ def rig(
             ledger=ledger or LedgerSettings(),
             cache_doctor=cache_doctor or CacheDoctorSettings(),
         )
-        ports = stack.enter_context(serving(config, {**ENVIRONMENT, **(environ or {})}, new_loop=new_loop, tape=tape))
+        ports = stack.enter_context(
+            serving(config, {**ENVIRONMENT, **(environ or {})}, new_loop=new_loop, tape=tape, ends_idle=ends_idle)
+        )
         yield Rig(upstreams, ports)
 
 
@@ -221,6 +227,7 @@ def serving(
     *,
     new_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop,
     tape: Callable[[Gateway], TapeHandler] | None = None,
+    ends_idle: bool = True,
 ) -> Iterator[tuple[int, int]]:
     """A gateway in a thread with a loop of its own; the ports it serves. `path` is the file it reloads, if it has one."""
     ports: list[tuple[int, int]] = []
@@ -246,7 +253,7 @@ def serving(
     try:
         yield ports[0]
         deadline = time.monotonic() + 20
-        while left := left_over(gateways[0], loop, before):
+        while ends_idle and (left := left_over(gateways[0], loop, before)):
             assert time.monotonic() < deadline, f"after the last request: {left}"
             time.sleep(0.01)
     finally:
