@@ -26,9 +26,10 @@ from antiphon.wire.capabilities import Capabilities
 from antiphon.wire.loss import Loss, own_extras
 from antiphon.wire.request import ModelRequest, ToolChoice, ToolDefinition
 from antiphon.wire.schema import SchemaCache, count_optional_and_unions, find_reference_cycle, grammar_policy, rewrite
-from antiphon.wire.tools.call_arguments import FREEFORM_SCHEMA, argument_writer
+from antiphon.wire.tools.call_arguments import argument_writer
 from antiphon.wire.tools.names import tool_names
 from antiphon.wire.tools.schemas import ToolSchemas
+from antiphon.wire.tools.writer import DeclaredTool
 
 NAMES = tool_names(FORMAT, are_portable=False)
 SCHEMAS = ToolSchemas(FORMAT, "AN-16")
@@ -115,15 +116,9 @@ def write_tools(
 
 
 def _write_tool(tool: ToolDefinition, path: str, losses: list[Loss]) -> dict[str, Any]:
-    block: dict[str, Any] = {"name": NAMES.declare(tool.name, path, losses)}
-    if tool.description is not None:
-        block["description"] = tool.description
-    if tool.freeform:
-        block["input_schema"] = FREEFORM_SCHEMA
-    elif tool.parameters is None:
-        block["input_schema"] = {"type": "object", "properties": {}}
-    else:
-        block["input_schema"] = SCHEMAS.rewrite(tool.parameters, losses, f"{path}.parameters")
+    declared = DeclaredTool(tool, NAMES.declare(tool.name, path, losses), path)
+    block = declared.function(SCHEMAS, losses, "input_schema")
+    block.setdefault("input_schema", {"type": "object", "properties": {}})
     if tool.strict is not None:
         block["strict"] = tool.strict
     block.update(own_extras(with_cache_control(tool.native or {}), losses, path, FORMAT))

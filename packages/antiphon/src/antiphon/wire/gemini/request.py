@@ -122,7 +122,7 @@ class Writer(RequestWriter):
     def begin(self) -> None:
         self._native = gemini_extras(self.request.native)
         self._content = ContentWriter(self.losses, self.model)
-        self._tools = write_tools(self.request.tools, self._content)
+        self._tools = write_tools(self.request.tools, self.losses)
         self.messages = ContentsWriter(self._content, self.model)
 
     def parts(self) -> Iterable[object]:

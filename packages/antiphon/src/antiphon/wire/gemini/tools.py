@@ -24,8 +24,8 @@ from antiphon.wire.gemini.shapes import MODES
 from antiphon.wire.loss import Loss, own_extras
 from antiphon.wire.request import ToolChoice, ToolDefinition
 from antiphon.wire.schema import SchemaCache
-from antiphon.wire.tools.call_arguments import FREEFORM_SCHEMA
 from antiphon.wire.tools.schemas import ToolSchemas
+from antiphon.wire.tools.writer import DeclaredTool, declare_tools
 
 
 def _encode_as_json_schema(schema: dict[str, Any]) -> tuple[bytes, str | None]:
@@ -100,20 +100,14 @@ def _read_parameters(fields: dict[str, Any]) -> tuple[dict[str, Any] | None, Nat
     return schema, SCHEMA_STYLES[style]
 
 
-def write_tools(tools: tuple[ToolDefinition | Native, ...], writer: ContentWriter) -> list[dict[str, Any]]:
+def write_tools(tools: tuple[ToolDefinition | Native, ...], losses: list[Loss]) -> list[dict[str, Any]]:
     """The entries of `tools`."""
     written: list[dict[str, Any]] = []
     declarations: list[Any] = []
-    names: set[str] = set()
-    for index, tool in enumerate(tools):
+    for tool in declare_tools(tools, FORMAT, NAMES, losses, unique="GM-11"):
         declaration: Any
-        if isinstance(tool, ToolDefinition):
-            declaration = _write_declaration(tool, names, writer, f"tools[{index}]")
-            if declaration is None:
-                continue
-        elif tool.origin != FORMAT:
-            writer.losses.append(Loss(f"tools[{index}]", "tool", f"tool specific to {tool.origin}; dropped"))
-            continue
+        if isinstance(tool, DeclaredTool):
+            declaration = _write_declaration(tool, losses)
         else:
             match tool.data:
                 case {"functionDeclarations": [raw_declaration]} if len(tool.data) == 1:  # a declaration kept unread
@@ -127,31 +121,20 @@ def write_tools(tools: tuple[ToolDefinition | Native, ...], writer: ContentWrite
     return written
 
 
-def _write_declaration(
-    tool: ToolDefinition, names: set[str], writer: ContentWriter, path: str
-) -> dict[str, Any] | None:
-    losses = writer.losses
-    name = NAMES.to_wire(tool.name)
-    if name in names:
-        losses.append(Loss(path, "tool", f"duplicate tool name {tool.name}; dropped (GM-11)"))
-        return None
-    names.add(NAMES.declare(tool.name, path, losses))
+def _write_declaration(declared: DeclaredTool, losses: list[Loss]) -> dict[str, Any]:
+    tool, name, path = declared
     extras = own_extras(tool.native, losses, path, FORMAT)
     if tool.strict:
         losses.append(Loss(f"{path}.strict", "strict", "Gemini does not support strict tools; dropped"))
+    style = None if tool.freeform else schema_style(tool.native)
+    if style is None and not extras.keys() & {"parameters", "parametersJsonSchema"}:
+        return {**declared.function(_SCHEMAS, losses, "parametersJsonSchema"), **extras}
     written: dict[str, Any] = {"name": name}
     if tool.description is not None:
         written["description"] = tool.description
-    if tool.freeform:
-        written["parametersJsonSchema"] = FREEFORM_SCHEMA
-    elif tool.parameters is not None and not extras.keys() & {"parameters", "parametersJsonSchema"}:
-        style = schema_style(tool.native)
-        if style is None:
-            written["parametersJsonSchema"] = _SCHEMAS.rewrite(tool.parameters, losses, f"{path}.parameters")
-        else:
-            written["parameters"] = msgspec.Raw(_GEMINI_SCHEMAS[style](tool.parameters))
-    written.update(extras)
-    return written
+    if style is not None and tool.parameters is not None and "parameters" not in extras:
+        written["parameters"] = msgspec.Raw(_GEMINI_SCHEMAS[style](tool.parameters))
+    return {**written, **extras}
 
 
 def read_tool_choice(config: Any) -> ToolChoice | None:

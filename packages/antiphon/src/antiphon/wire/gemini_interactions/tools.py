@@ -13,8 +13,8 @@ from antiphon.wire.gemini_interactions import FORMAT
 from antiphon.wire.gemini_interactions.content import NAME, NAMES
 from antiphon.wire.loss import Loss, other_fields, own_extras
 from antiphon.wire.request import ToolChoice, ToolDefinition
-from antiphon.wire.tools.call_arguments import FREEFORM_SCHEMA
 from antiphon.wire.tools.schemas import ToolSchemas
+from antiphon.wire.tools.writer import DeclaredTool, declare_tools
 
 _SCHEMAS = ToolSchemas(FORMAT, "GI-08")
 _FIELDS = frozenset({"type", "name", "description", "parameters"})
@@ -39,35 +39,17 @@ def _read_tool(tool: Any) -> ToolDefinition | Native:
 
 def write_tools(tools: tuple[ToolDefinition | Native, ...], losses: list[Loss]) -> list[Any]:
     """The entries of `tools`."""
-    written: list[Any] = []
-    names: set[str] = set()
-    for index, tool in enumerate(tools):
-        path = f"tools[{index}]"
-        if isinstance(tool, Native):
-            if tool.origin == FORMAT:
-                written.append(tool.data)
-            else:
-                losses.append(Loss(path, "tool", f"tool specific to {tool.origin}; dropped"))
-            continue
-        name = NAMES.to_wire(tool.name)
-        if name in names:
-            losses.append(Loss(path, "tool", f"duplicate tool name {tool.name}; dropped (GI-08)"))
-            continue
-        names.add(NAMES.declare(tool.name, path, losses))
-        written.append(_write_tool(tool, name, losses, path))
-    return written
+    return [
+        tool.data if isinstance(tool, Native) else _write_tool(tool, losses)
+        for tool in declare_tools(tools, FORMAT, NAMES, losses, unique="GI-08")
+    ]
 
 
-def _write_tool(tool: ToolDefinition, name: str, losses: list[Loss], path: str) -> dict[str, Any]:
+def _write_tool(declared: DeclaredTool, losses: list[Loss]) -> dict[str, Any]:
+    tool, _, path = declared
     if tool.strict:
         losses.append(Loss(f"{path}.strict", "strict", f"{NAME} does not support strict tools; dropped"))
-    written: dict[str, Any] = {"type": "function", "name": name}
-    if tool.description is not None:
-        written["description"] = tool.description
-    if tool.freeform:
-        written["parameters"] = FREEFORM_SCHEMA
-    elif tool.parameters is not None:
-        written["parameters"] = _SCHEMAS.rewrite(tool.parameters, losses, f"{path}.parameters")
+    written = {"type": "function", **declared.function(_SCHEMAS, losses)}
     return {**written, **own_extras(tool.native, losses, path, FORMAT)}
 
 

@@ -25,8 +25,9 @@ from antiphon.wire.openai_chat.shapes import CallShape, FunctionCall
 from antiphon.wire.request import ModelRequest, ToolChoice, ToolDefinition
 from antiphon.wire.schema import first_strict_problem
 from antiphon.wire.shapes import as_dict, extend
-from antiphon.wire.tools.call_arguments import EMPTY_ARGUMENTS, FREEFORM_SCHEMA, raw_json_object, report_raw_arguments
+from antiphon.wire.tools.call_arguments import EMPTY_ARGUMENTS, raw_json_object, report_raw_arguments
 from antiphon.wire.tools.schemas import ToolSchemas
+from antiphon.wire.tools.writer import DeclaredTool, declare_tools
 from antiphon.wire.vendors.openai import OPENAI, translate_grammar, unread_fields
 from antiphon.wire.vendors.openai_parameters import lose_function_fields
 
@@ -89,19 +90,15 @@ def write_tools(request: ModelRequest, body: dict[str, Any], losses: list[Loss],
     tools: list[Any] = []
     functions: list[Any] = []
     declared: dict[str, str] = {}
-    for index, tool in enumerate(request.tools):
-        path = f"tools[{index}]"
+    for tool in declare_tools(request.tools, FORMAT, dialect.name_rule, losses):
         if isinstance(tool, Native):
-            if tool.origin == FORMAT:
-                tools.append(tool.data)
-            else:
-                losses.append(Loss(path, "tool", f"tool type specific to {tool.origin}; dropped"))
-        elif is_legacy_function(tool.native):
-            functions.append(_write_function(tool, losses, path, dialect))
+            tools.append(tool.data)
+        elif is_legacy_function(tool.tool.native):
+            functions.append(_write_function(tool, losses, dialect))
         else:
-            written = _write_tool(tool, losses, path, dialect)
+            written = _write_tool(tool, losses, dialect)
             tools.append(written)
-            declared[tool.name] = written["type"]
+            declared[tool.tool.name] = written["type"]
     if tools:
         body["tools"] = tools
     if functions:
@@ -114,10 +111,11 @@ def write_tools(request: ModelRequest, body: dict[str, Any], losses: list[Loss],
             losses.append(Loss("parallel_tool_calls", "parallel_tool_calls", "no tools are declared; dropped (OC-19)"))
 
 
-def _write_tool(tool: ToolDefinition, losses: list[Loss], path: str, dialect: Dialect) -> dict[str, Any]:
+def _write_tool(declared: DeclaredTool, losses: list[Loss], dialect: Dialect) -> dict[str, Any]:
+    tool, name, path = declared
     if tool.freeform and dialect.has_custom_tools:
         more = own_extras(translate_grammar(tool.native, FORMAT), losses, path, OPENAI, FORMAT)
-        custom: dict[str, Any] = {"name": dialect.name_rule.declare(tool.name, path, losses)}
+        custom: dict[str, Any] = {"name": name}
         if tool.description is not None:
             custom["description"] = tool.description
         lose_function_fields(tool, losses, path)
@@ -126,21 +124,16 @@ def _write_tool(tool: ToolDefinition, losses: list[Loss], path: str, dialect: Di
     losses.extend(
         Loss(f"{path}.{key}", key, "host does not support freeform tools; dropped") for key in more.pop("custom", ())
     )
-    function = _write_function(tool, losses, path, dialect)
+    function = _write_function(declared, losses, dialect)
     return {"type": "function", "function": {**function, **more.pop("function", {})}, **more}
 
 
-def _write_function(tool: ToolDefinition, losses: list[Loss], path: str, dialect: Dialect) -> dict[str, Any]:
-    function: dict[str, Any] = {"name": dialect.name_rule.declare(tool.name, path, losses)}
-    if tool.description is not None:
-        function["description"] = tool.description
-    parameters = FREEFORM_SCHEMA if tool.freeform else tool.parameters
-    if parameters is not None:
-        if dialect.enforces_schemas:
-            parameters = _SCHEMAS.rewrite(parameters, losses, f"{path}.parameters")
-        function["parameters"] = parameters
+def _write_function(declared: DeclaredTool, losses: list[Loss], dialect: Dialect) -> dict[str, Any]:
+    tool, _, path = declared
+    function = declared.function(_SCHEMAS if dialect.enforces_schemas else None, losses)
     if tool.strict is not None:
-        if tool.strict and dialect.enforces_schemas and first_strict_problem(parameters or {}) is not None:
+        is_strict = tool.strict and dialect.enforces_schemas
+        if is_strict and first_strict_problem(function.get("parameters", {})) is not None:
             losses.append(Loss(f"{path}.strict", "strict", NOT_STRICT))
         else:
             function["strict"] = tool.strict

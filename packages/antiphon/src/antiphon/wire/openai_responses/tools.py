@@ -14,11 +14,11 @@ from typing import Any
 from antiphon.parts import Native
 from antiphon.wire.loss import Loss, lose_native, own_extras
 from antiphon.wire.openai_responses import FORMAT
-from antiphon.wire.openai_responses.content import block_type
 from antiphon.wire.request import ModelRequest, ToolChoice, ToolDefinition
 from antiphon.wire.schema import first_strict_problem
 from antiphon.wire.tools.names import tool_names
 from antiphon.wire.tools.schemas import ToolSchemas
+from antiphon.wire.tools.writer import DeclaredTool, declare_tools
 from antiphon.wire.vendors.openai import OPENAI, translate_grammar, unread_fields
 from antiphon.wire.vendors.openai_parameters import lose_function_fields
 
@@ -57,27 +57,21 @@ def read_tool(tool: Any) -> ToolDefinition | None:
 
 
 def write_tools(tools: Sequence[ToolDefinition | Native], losses: list[Loss]) -> list[Any]:
-    written: list[Any] = []
-    for place, tool in enumerate(tools):
-        if isinstance(tool, ToolDefinition):
-            written.append(_write_tool(tool, losses, f"tools[{place}]"))
-        elif tool.origin == FORMAT:
-            written.append(tool.data)
-        else:
-            losses.append(Loss(f"tools[{place}]", block_type(tool), f"tool type specific to {tool.origin}; dropped"))
-    return written
+    return [
+        tool.data if isinstance(tool, Native) else _write_tool(tool, losses)
+        for tool in declare_tools(tools, FORMAT, NAMES, losses)
+    ]
 
 
-def _write_tool(tool: ToolDefinition, losses: list[Loss], path: str) -> dict[str, Any]:
-    name = NAMES.declare(tool.name, path, losses)
-    body: dict[str, Any] = {"type": "custom" if tool.freeform else "function", "name": name}
-    if tool.description is not None:
-        body["description"] = tool.description
+def _write_tool(declared: DeclaredTool, losses: list[Loss]) -> dict[str, Any]:
+    tool, name, path = declared
     if tool.freeform:
+        body: dict[str, Any] = {"type": "custom", "name": name}
+        if tool.description is not None:
+            body["description"] = tool.description
         lose_function_fields(tool, losses, path)
     else:
-        if tool.parameters is not None:
-            body["parameters"] = _SCHEMAS.rewrite(tool.parameters, losses, f"{path}.parameters")
+        body = {"type": "function", **declared.function(_SCHEMAS, losses)}
         if tool.strict is not None:
             body["strict"] = tool.strict and allows_strict(body.get("parameters"), losses, f"{path}.strict")
         elif tool.native and tool.native.get(FORMAT) == {}:
