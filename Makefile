@@ -29,7 +29,7 @@ define INSTALL_PEERS
 	@{ $(call PIP,$(1),-r $(2)); } || while read -r peer; do { $(call PIP,$(1),"$$peer"); } < /dev/null || echo "$$peer cannot be installed here and will not be measured"; done < $(2)
 endef
 
-.PHONY: dist run resume demo web serve local-model docs test test-all floors integrations referees effects budget checks lint lint-only types page-types format bench pictures fuzz clean
+.PHONY: dist run resume demo web serve local-model docs test test-all floors integrations referees effects context budget checks lint lint-only types page-types format bench pictures fuzz clean
 
 run: $(RUN)           ## set up and open a chat that works at once: no key, no network. Without a terminal: the worked demo
 	@if [ -t 0 ] && [ -t 1 ]; then $(BIN)/antiphon chat; else $(BIN)/python examples/the_loop.py; fi
@@ -63,6 +63,9 @@ floors: .venv-floors/.ready   ## the everyday tests with the oldest dependencies
 
 effects: $(READY) .venv-effects-peers/.ready   ## what is paid twice if a process dies in the middle of it, ours beside other frameworks
 	$(BIN)/python -m bench effects
+
+context: $(READY) .venv-context-peers/.ready   ## what a turn of 1,000 rounds sends and costs, ours beside other libraries
+	$(BIN)/python -m bench context
 
 integrations: .venv-integrations/.ready   ## the integrations with other libraries, against those libraries
 	.venv-integrations/bin/python -m pytest packages/antiphon/tests/integrations
@@ -110,7 +113,7 @@ fuzz: $(READY)          ## coverage-guided fuzzing of every reader, for SECONDS 
 	mkdir -p .fuzz && $(BIN)/python fuzz .fuzz -max_total_time=$(or $(SECONDS),60) -timeout=20 -rss_limit_mb=4096
 
 clean:
-	rm -rf $(VENV) .venv-integrations .venv-referees .venv-effects-peers .venv-peers .venv-loop-peers .venv-gateway-peers .venv-floors .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-integrations .venv-referees .venv-effects-peers .venv-context-peers .venv-peers .venv-loop-peers .venv-gateway-peers .venv-floors .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(RUN): $(wildcard packages/*/pyproject.toml) constraints.txt
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else "Antiphon needs Python 3.11 or newer; %s is %d.%d. Name another: make PYTHON=python3.12 ..." % (sys.executable, v[0], v[1]))'
@@ -165,6 +168,10 @@ endef
 
 .venv-effects-peers/.ready: $(READY) bench/peers/effects.txt
 	$(call INSTALL_PEERS,.venv-effects-peers,bench/peers/effects.txt)
+	@touch $@
+
+.venv-context-peers/.ready: $(READY) bench/peers/context.txt
+	$(call INSTALL_PEERS,.venv-context-peers,bench/peers/context.txt)
 	@touch $@
 
 .venv-loop-peers/.ready: $(READY) bench/peers/loop.txt

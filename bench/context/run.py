@@ -1,155 +1,180 @@
 """`python -m bench context [ROUNDS ...]`: one turn of many rounds, kept small in several ways; size, breaks of the cache, cost.
 
-The loop, the renderer and the wire writer are the real ones. The provider is simulated: it reads each request as Anthropic's
-body, takes what it has in common with the one before from its cache, and bills the prices of the shipped table. Results have 5 to
-7 kB, every tenth 30 kB; a summary has 400 tokens. What a model loses by a compaction is not measured here.
+Loop, renderer, wire writer and HTTP client are the real ones, ours and those of the other libraries (`peers.py`, in
+`.venv-context-peers`, if `make context` could install them); the provider is simulated, the same for all (`provider.py`). Results
+have 5 to 7 kB, every tenth 30 kB; a summary has 400 tokens. What a model loses by a compaction is not measured here. The results
+go to `bench/results/context.json`, the table of 200 and 1,000 rounds to `docs/context.md` and `docs/zh/context.md`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import subprocess
+import sys
+import tempfile
 from collections.abc import Sequence
-from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 
 from antiphon.context import CharacterEstimate, Compaction, LiveContextOptions
 from antiphon.conversation import Conversation, RunLimits, ToolLoop
-from antiphon.history import ContextEntry, Origin
-from antiphon.parts import Text, TokenUsage, ToolCallRequest, text_of
-from antiphon.prices import PriceOverride, PriceTable, cost_of
-from antiphon.providers.call import ProviderCallOptions
-from antiphon.providers.rendering import render_call
-from antiphon.providers.scripted import FunctionModel
-from antiphon.text import common_prefix
+from antiphon.providers.http_provider import HttpProviderClient
 from antiphon.tools import tool
-from antiphon.wire.output import ModelOutput
+from bench.context.depots import MODEL, QUESTION, SYSTEM, describe
+from bench.context.provider import Bill, Provider
 
-TARGET = Origin("anthropic", "anthropic", "claude-sonnet-4-5")
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "bench" / "results" / "context.json"
+PAGES = (ROOT / "docs" / "context.md", ROOT / "docs" / "zh" / "context.md")
+BEGIN, END = "<!-- bench context: begin -->\n", "<!-- bench context: end -->\n"
+PEERS = ROOT / ".venv-context-peers" / "bin" / "python"
 ROUNDS = (10, 50, 200, 1_000)
+SHOWN = (10, 200, 1_000)
 LIMITS = (60_000, 160_000)
-_CHARS_PER_TOKEN = 3.2
-_BLOCK = 1_024
-"""A cache holds whole blocks, and nothing shorter than this."""
-_SUMMARY_TOKENS = 400
-_WORDS = ["depot", "code", "invoice", "harbour", "crane", "ledger", "table", "storm", "report", "index"]
+SECONDS = 900.0
 
-WAYS: dict[str, Any] = {
+OURS: dict[str, dict[str, Any]] = {
     "nothing": {},
     "window": {"window": True},
     "compaction, at the limit": {"compaction": Compaction(thrift="off")},
     "compaction": {"compaction": Compaction()},
 }
+OTHERS = {
+    "pydantic-ai-harness": ("pydantic-ai-harness", "pydantic-ai-harness {}, cleared and summarised"),
+    "langchain": ("langchain", "LangChain {}, summarised"),
+    "langchain-edits": ("langchain", "LangChain {}, cleared"),
+}
+"""The package of each peer, and what it does."""
 
 
-class Bill(Struct):
-    """What the requests of a turn were, by the provider's count."""
+class Measured(Struct, frozen=True):
+    """One turn."""
 
-    largest: int = 0
-    over: int = 0
-    requests: int = 0
-    breaks: int = 0
-    cost: Decimal = Decimal(0)
-
-
-class Provider:
-    """Answers `rounds` times with a call, and bills what is not cached."""
-
-    def __init__(self, rounds: int, limit: int) -> None:
-        self._left = rounds
-        self._limit = limit
-        self._sent = b""
-        self.bill = Bill()
-
-    def answer(self, context: Sequence[ContextEntry], options: ProviderCallOptions) -> ModelOutput:
-        body = b"".join(render_call(context, options, TARGET).chunks).replace(
-            b',"cache_control":{"type":"ephemeral"}', b""
-        )
-        tokens = int(len(body) / _CHARS_PER_TOKEN)
-        cached = int(common_prefix(body, self._sent) / _CHARS_PER_TOKEN) // _BLOCK * _BLOCK
-        bill, before = self.bill, len(self._sent) / _CHARS_PER_TOKEN
-        bill.breaks += cached < before - 2 * _BLOCK
-        bill.largest, bill.over = max(bill.largest, tokens), bill.over + (tokens > self._limit)
-        bill.requests += 1
-        is_summary = text_of(context[-1].content).startswith("The conversation has grown long.")
-        output = _SUMMARY_TOKENS if is_summary else 60
-        usage = TokenUsage(tokens, output, cached, cache_write_tokens=tokens - cached)
-        cost = cost_of(usage, TARGET.model, TARGET.provider)
-        assert cost is not None
-        bill.cost += cost.total
-        if is_summary:
-            return ModelOutput(parts=(Text("fact " * _SUMMARY_TOKENS),), usage=usage)
-        self._sent = body
-        if not self._left:
-            return ModelOutput(parts=(Text("Done."),), usage=usage)
-        self._left -= 1
-        call = ToolCallRequest("look", f"call_{self._left}", f'{{"number": {self._left}}}')
-        return ModelOutput(parts=(Text("I look at the next one, because the plan says so."), call), usage=usage)
+    rounds: int
+    limit: int
+    way: str
+    largest: int
+    over: int
+    requests: int
+    breaks: int
+    cost: float
+    is_ours: bool = True
 
 
 @tool(effect="read")
 async def look(number: int) -> str:
     "Look at a depot."
-    size = 30_000 if number % 10 == 0 else 5_000 + number * 37 % 2_000
-    words = [f"{_WORDS[(number + index * 7) % len(_WORDS)]}{number * index % 997}" for index in range(size // 9)]
-    return " ".join(words)
+    return describe(number)
 
 
 def play(rounds: int, limit: int, way: str) -> Bill:
-    """Run one turn and return its bill."""
-    provider, options = Provider(rounds, limit), dict(WAYS[way])
+    """Run one turn of ours and return its bill."""
+    options = dict(OURS[way])
     if options.pop("window", False):
         options["context_options"] = LiveContextOptions(max_tokens=int(limit * 0.95))
-    price = cost_prices()
+    with Provider(rounds, limit) as provider:
+        asyncio.run(_play(provider, rounds, limit, options))
+        return provider.bill
+
+
+async def _play(provider: Provider, rounds: int, limit: int, options: dict[str, Any]) -> None:
+    client = HttpProviderClient("anthropic", base_url=provider.url, keys=["sk-test"])
     chat = Conversation(
-        FunctionModel(provider.answer),
+        MODEL,
+        provider=client,
         tools=[look],
-        system="Visit every depot and write a report.",
+        system=SYSTEM,
         counter=CharacterEstimate(),
         token_limit=limit if "compaction" in options else None,
-        prices=price,
         **options,
     )
     limits = RunLimits(max_rounds=rounds + 10, max_repeats=rounds + 10)
-    result = asyncio.run(ToolLoop(chat, limits=limits).run("Visit all depots, and report."))
+    result = await ToolLoop(chat, limits=limits).run(QUESTION)
     assert result.reason == "answered", result.text
-    return provider.bill
+    await client.aclose()
 
 
-def cost_prices() -> PriceTable:
-    """The prices of the model that is simulated, under the name of the scripted one."""
-    thousand = {
-        name: cost_of(usage, TARGET.model, TARGET.provider)
-        for name, usage in {
-            "input": TokenUsage(1_000),
-            "output": TokenUsage(0, 1_000),
-            "cache_read": TokenUsage(1_000, 0, 1_000),
-            "cache_write": TokenUsage(1_000, 0, cache_write_tokens=1_000),
-        }.items()
-    }
-    amounts: dict[str, Any] = {name: float(cost.total * 1_000) for name, cost in thousand.items() if cost is not None}
-    return PriceTable([PriceOverride(model="*", **amounts)])
+def play_peer(rounds: int, limit: int, name: str) -> Bill | str:
+    """Run one turn of another library in a process of its own; why not, if it failed."""
+    script = Path(__file__).with_name("peers.py")
+    with Provider(rounds, limit) as provider, tempfile.TemporaryDirectory() as home:
+        environment = {"HOME": home, "PATH": os.defpath, "PYTHONDONTWRITEBYTECODE": "1"}
+        command = [str(PEERS), str(script), name, provider.url, str(rounds), str(limit)]
+        try:
+            done = subprocess.run(command, env=environment, cwd=home, capture_output=True, timeout=SECONDS)
+        except subprocess.TimeoutExpired:
+            return f"took more than {SECONDS:g} seconds"
+        if done.returncode:
+            return done.stderr.decode().strip().rpartition("\n")[2][:200]
+        return provider.bill
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print the table; 1 if a compaction let a request exceed the limit."""
+    """Measure and print; 1 if a compaction let a request exceed the limit."""
+    if list(arguments) == ["table"]:
+        write_tables(msgspec.json.decode(RESULTS.read_bytes(), type=list[Measured]))
+        return 0
     logging.disable(logging.ERROR)
-    failed = False
-    print(
-        "| rounds | limit | way | largest request | over | breaks | cost |\n| --- | --- | --- | --- | --- | --- | --- |"
-    )
+    peers = {name: label.format(_version(package)) for name, (package, label) in OTHERS.items() if _version(package)}
+    if not peers:
+        print("no other library is measured; make context installs them")
+    measured: list[Measured] = []
     for rounds in [int(argument) for argument in arguments] or ROUNDS:
         for limit in LIMITS:
-            for way in WAYS:
-                if way == "nothing" and rounds > 200:
-                    continue  # a quadratic bill, and nothing new
-                bill = play(rounds, limit, way)
-                failed = failed or (bill.over > 0 and way.startswith("compaction"))
-                over = f"{bill.over} of {bill.requests}"
-                print(
-                    f"| {rounds} | {limit:,} | {way} | {bill.largest:,} | {over} | {bill.breaks} | ${bill.cost:.2f} |",
-                    flush=True,
-                )
-    return int(failed)
+            ways = [
+                way for way in OURS if way != "nothing" or rounds <= 200
+            ]  # beyond, a quadratic bill and nothing new
+            measured += [_line(rounds, limit, way, play(rounds, limit, way)) for way in ways]
+            for name, label in peers.items():
+                bill = play_peer(rounds, limit, name)
+                if isinstance(bill, str):
+                    print(f"{label}: {rounds} rounds at {limit:,} not measured: {bill}", file=sys.stderr)
+                else:
+                    measured.append(_line(rounds, limit, label, bill, is_ours=False))
+    if not arguments:
+        RESULTS.write_bytes(msgspec.json.format(msgspec.json.encode(measured), indent=1) + b"\n")
+        write_tables(measured)
+    return int(any(one.over for one in measured if one.way.startswith("compaction")))
+
+
+def _line(rounds: int, limit: int, way: str, bill: Bill, *, is_ours: bool = True) -> Measured:
+    cost = float(round(bill.cost, 2))
+    one = Measured(rounds, limit, way, bill.largest, bill.over, bill.requests, bill.breaks, cost, is_ours)
+    print(f"{rounds:5} {limit:7,} {way:45} {row(one)}", flush=True)
+    return one
+
+
+def row(one: Measured) -> str:
+    """The figures of one turn as cells of a table."""
+    way = f"**{one.way}**" if one.way == "compaction" else one.way
+    return (
+        f"| {one.rounds:,} | {one.limit:,} | {way} | {one.largest:,} | {one.over} of {one.requests} | {one.breaks} "
+        f"| ${one.cost:,.2f} |"
+    )
+
+
+def write_tables(measured: Sequence[Measured]) -> None:
+    """Put the table into the pages."""
+    heads = (
+        "| rounds | limit | way | largest request | over the limit | breaks of the cache | cost |\n",
+        "| 轮数 | 上限 | 方式 | 最大请求 | 超出上限 | 缓存中断 | 费用 |\n",
+    )
+    rows = "".join(row(one) + "\n" for one in measured if one.rounds in SHOWN)
+    for page, head in zip(PAGES, heads, strict=True):
+        text = page.read_text()
+        before, _, rest = text.partition(BEGIN)
+        after = rest.partition(END)[2]
+        page.write_text(f"{before}{BEGIN}\n{head}| --- | --- | --- | --- | --- | --- | --- |\n{rows}\n{END}{after}")
+
+
+def _version(package: str) -> str:
+    """The version of a package among the peers; empty if it is not installed."""
+    if not PEERS.exists():
+        return ""
+    command = [str(PEERS), "-c", f"import importlib.metadata as m; print(m.version({package!r}))"]
+    return subprocess.run(command, capture_output=True, check=False).stdout.decode().strip()

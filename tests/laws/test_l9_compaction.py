@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from antiphon.context import LiveContextRenderer, render_live_context
+from antiphon.context import LiveContext, LiveContextRenderer, render_live_context
 from antiphon.context.view import SegmentText
 from antiphon.history import (
     AgentHistory,
@@ -155,7 +155,7 @@ def test_the_same_bytes_are_sent(wire_format: str, appends: list[Append]) -> Non
         rendered = render_call(now, OPTIONS, target)
         assert not rendered.repairs
         sent = listed_messages(wire_format, rendered.request)
-        whole = render_call(list(now), OPTIONS, target)
+        whole = render_call(LiveContext(now, ends=now.ends), OPTIONS, target)
         joined, written = (msgspec.json.decode(b"".join(one.chunks)) for one in (rendered, whole))
         assert joined == written, "a body of kept bytes is the body written whole"
         if context and (stays := before(context, named)):

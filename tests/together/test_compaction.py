@@ -102,11 +102,81 @@ def test_a_summary_is_asked_for_on_the_cached_beginning_and_stands_for_whole_rou
 
 
 @pytest.mark.parametrize("problem", ["", ProviderError("busy", "overloaded")])
-def test_entries_are_left_out_if_no_model_writes_a_summary(problem: str | ProviderError) -> None:
+def test_results_are_cleared_and_then_entries_left_out_if_no_model_writes_a_summary(
+    problem: str | ProviderError,
+) -> None:
     chat = travel(Traveller(60, *[problem] * 100))
+    kinds = [type(entry) for entry in chat.history.entries]
+    assert ShortenedResultsEntry in kinds
+    assert CompactionEntry not in kinds
+    chat = travel(Traveller(200, *[problem] * 400), token_limit=4_000)
     segments = [entry for entry in chat.history.entries if isinstance(entry, CompactionEntry)]
     assert {segment.summary for segment in segments} == {""}
     assert "are left out]" in text_of(chat.context()[2].content)
+    assert len(chat.context()) < len(chat.history.entries) // 2
+
+
+# What is never taken out.
+
+
+def test_pinned_entries_and_results_of_tools_that_keep_them_stay() -> None:
+    @tool(effect="read", keep_result=True)
+    async def plan() -> str:
+        "The plan."
+        return "The plan: " + "first this, then that. " * 20
+
+    traveller = Traveller(60)
+    looked: list[str] = []
+
+    def answer(context: Sequence[ContextEntry], options: ProviderCallOptions) -> ScriptedAnswer:
+        if not looked:
+            looked.append("plan")
+            return call("plan")
+        return traveller(context, options)
+
+    chat = Conversation(FunctionModel(answer), tools=[weather, plan], token_limit=6_000, compaction="auto")
+    chat.add("The budget is 400 euros.")
+    chat.pin(1)
+    asyncio.run(ToolLoop(chat, limits=ap.RunLimits(max_rounds=1_000)).run("Where does it rain?"))
+    text = "\n".join(text_of(entry.content) for entry in chat.context())
+    assert "The budget is 400 euros." in text
+    results = [entry for entry in chat.context() if isinstance(entry, ap.ToolCallResultsEntry)]
+    assert results[0].results[0].result_markdown.startswith("The plan: first this")
+    assert any(isinstance(entry, CompactionEntry) for entry in chat.history.entries)
+    chat.pin(1, is_pinned=False)
+    asyncio.run(compact(chat))
+    traveller.visited = 0
+    asyncio.run(ToolLoop(chat, limits=ap.RunLimits(max_rounds=1_000)).run("And again?"))
+    asyncio.run(compact(chat))
+    with pytest.raises(ConversationError, match=r"pin\(99999\)"):
+        chat.pin(99_999)
+
+
+def test_first_results_that_the_same_call_brought_again_are_cleared() -> None:
+    class Reader(Traveller):
+        """Looks at the same two cities again and again."""
+
+        def __call__(self, context: Sequence[ContextEntry], options: ProviderCallOptions) -> ScriptedAnswer:
+            answer = super().__call__(context, options)
+            if not isinstance(answer, str) and self.visited > 2:
+                return call("weather", city=f"city{self.visited % 2 + 1}")
+            return answer
+
+    chat = travel(Reader(7))
+    (cleared,) = [entry for entry in chat.history.entries if isinstance(entry, ShortenedResultsEntry)]
+    shown = [text_of(part.content) for e in chat.context() for part in e.content if isinstance(part, ap.ToolCallResult)]
+    whole = [text[:14] for text in shown if text.startswith("Rain in")]
+    assert {"Rain in city1:", "Rain in city2:"} <= set(whole)
+    assert cleared.max_chars == 0
+
+
+def test_a_switch_to_a_model_with_a_smaller_window_is_noticed() -> None:
+    """The limit is that of the model that is called next; what another model reported does not count."""
+    chat = Conversation("openai/gpt-4.1", compaction="auto")
+    assert chat.token_limit == 1_047_576 * 4 // 5
+    chat.model = "openai/gpt-4o"
+    assert chat.token_limit == 102_400
+    assert chat.limit_of("anthropic/claude-sonnet-4-5") == 136_000
 
 
 def test_a_model_that_calls_a_tool_instead_is_asked_again_without() -> None:

@@ -18,7 +18,7 @@ def read_note() -> str:
 
 def model() -> Any:
     if WIRE == "anthropic":
-        from langchain_anthropic import ChatAnthropic  # type: ignore[import-not-found]
+        from langchain_anthropic import ChatAnthropic
 
         return ChatAnthropic(model=MODEL, api_key=KEY, base_url=URL, max_tokens=1000)
     if WIRE == "gemini":

@@ -3,10 +3,10 @@
 `CompactionPlanner.next_step` names one entry to append, and is asked again until the request fits. In this order:
 
 - clamp: new results that take more than a quarter of the room are shortened before they are ever sent;
-- clear: the text of old results becomes a note;
+- clear: the text of old results becomes a note; if that is enough, only of those that the same call brought again later;
 - segment: one summary for the rounds between the last segment and the tail;
 - fold: one summary for the oldest half of the segments, once segments take more than a third;
-- window: entries are left out without a summary; new results are shortened to what is left of the room.
+- window: the oldest entries are left out without a summary; new results are shortened to what is left of the room.
 
 Never taken out: the last message of a person, what no model has answered yet, messages of operators, pinned entries, results of
 tools that keep them, a call without a result, and the last round; the last three, if they take less than a third.
@@ -44,18 +44,21 @@ class Compaction(Struct, frozen=True, kw_only=True):
     """How a conversation is kept within its limit.
 
     A compaction that the limit forces leaves at most `target` of it, where it can; the last `tail_rounds` rounds stay as they
-    are. `model` (a name or a client) writes the summaries, if not the conversation's; `focus` says what they must not miss.
-    `thrift="clear"` also clears old results below the limit, once reading them again has cost as much as clearing them does;
-    where prices are not known, only the limit decides. `recall` offers the tool by which the model reads again what was left
-    out, if the conversation has tools.
+    are. `model` (a name or a client) writes the summaries, if not the conversation's; `prompt` asks for them in other words, and
+    `focus` says what they must not miss. `thrift="clear"` also clears old results below the limit, once reading them again has
+    cost as much as clearing them does; where prices are not known, only the limit decides. `recall` offers the tool by which the
+    model reads again what was left out, if the conversation has tools. With `native` the provider compacts at the limit where its
+    API can do that, and nothing is compacted here; elsewhere all of this applies.
     """
 
     target: float = 0.45
     tail_rounds: int = 3
     model: Any = None
+    prompt: str = ""
     focus: str = ""
     recall: bool = True
     thrift: Literal["clear", "off"] = "clear"
+    native: bool = False
 
     def __post_init__(self) -> None:
         if not 0 < self.target < 1:
@@ -74,13 +77,23 @@ class Step(Struct, frozen=True):
 
 
 class CompactionPlanner:
-    """Plans for one view. `room` is what entries may take by the count of `ledger`; `protected` are entries to keep."""
+    """Plans for one view. `room` is what entries may take by the count of `ledger`; `protected` are entries to keep.
+
+    `reading_room` is what another model that writes the summaries can read; it reads the range alone.
+    """
 
     def __init__(
-        self, view: ContextView, ledger: TokenLedger, room: int, options: Compaction, protected: Iterable[int] = ()
+        self,
+        view: ContextView,
+        ledger: TokenLedger,
+        room: int,
+        options: Compaction,
+        protected: Iterable[int] = (),
+        reading_room: int | None = None,
     ) -> None:
         self._view = view
         self._room = max(0, room)
+        self._reading_room = reading_room
         self._options = options
         self._protected = frozenset(protected)
         self._weigh = ledger.tokens_of
@@ -102,15 +115,17 @@ class CompactionPlanner:
             return None
         return self._clamp(new, int(self._room * CLAMP_SHARE))
 
-    def next_step(self) -> Step | None:
+    def next_step(self, *, can_summarize: bool = True) -> Step | None:
         """What to do next if the entries do not fit; None if nothing can be done any more, or if they fit."""
         if self.fits:
             return None
         if (step := self.clamp()) is not None:
             return step
-        clear = self.clear()
-        if clear is not None and self.weight_after(clear) <= self._room * self._options.target:
-            return clear
+        for clear in (self.clear(only_repeated=True), self.clear()):
+            if clear is not None and self.weight_after(clear) <= self._room * self._options.target:
+                return clear
+        if not can_summarize:
+            return clear or self._window() or self._last_clamp()
         segments = [index for index, group in enumerate(self._groups) if self._segment_of(group) is not None]
         taken = sum(self._weights[index] for index in segments)
         if len(segments) > 1 and taken > self._room * _FOLD_SHARE and (fold := self._fold(segments)) is not None:
@@ -145,8 +160,8 @@ class CompactionPlanner:
 
     # The tiers.
 
-    def clear(self) -> Step | None:
-        """Replace the text of the results before the tail by notes."""
+    def clear(self, *, only_repeated: bool = False) -> Step | None:
+        """Replace the text of the results before the tail by notes; or of those alone that the same calls brought again."""
         tail = self._tail()
         numbers = [
             entry.sequence_number
@@ -155,9 +170,13 @@ class CompactionPlanner:
             if type(entry) is ToolCallResultsEntry
         ]
         wanted = [number for number in numbers if number not in self._protected]
+        if only_repeated and wanted:
+            repeated = self._repeated_results()
+            wanted = [number for number in wanted if number in repeated]
         if not wanted:
             return None
-        kept = tuple(number for number in numbers if wanted[0] < number < wanted[-1] and number in self._protected)
+        chosen = set(wanted)
+        kept = tuple(number for number in numbers if wanted[0] < number < wanted[-1] and number not in chosen)
         return self._if_smaller(Step("clear", ShortenedResultsEntry(wanted[0], wanted[-1], 0, kept)))
 
     def segment(self) -> Step | None:
@@ -165,8 +184,9 @@ class CompactionPlanner:
         tail, read = self._tail(), 0
         start = self._after_segments(tail)
         for index in range(tail):  # a model reads all that comes before the end of the range
-            read += self._weights[index]
-            if index > start and read > self._room - _REQUEST_TOKENS:
+            if self._reading_room is None or index >= start:
+                read += self._weights[index]
+            if index > start and read > (self._reading_room or self._room) - _REQUEST_TOKENS:
                 tail = index
                 break
         step = self._range("segment", start, tail)
@@ -204,9 +224,19 @@ class CompactionPlanner:
         return self._if_smaller(Step("fold", CompactionEntry("", last.up_to, first.since, kept)), needs_summary=True)
 
     def _window(self) -> Step | None:
-        """Leave out everything before the last round, segments too."""
-        step = self._range("window", 0, self._tail(1))
-        return None if step is None else self._if_smaller(step)
+        """Leave out the oldest rounds, as many as needed; what summaries say, only if nothing else is left."""
+        tail = self._tail(1)
+        summaries = [index for index in range(tail) if (one := self._segment_of(self._groups[index])) and one.summary]
+        first = summaries[-1] + 1 if summaries else 0
+        for start in (first, 0) if first else (0,):
+            left, stop = self.weight, start
+            while stop < tail and left > self._room * self._options.target:
+                left -= self._weights[stop] if self._is_removable(self._groups[stop]) else 0
+                stop += 1
+            step = self._range("window", start, stop)
+            if step is not None and (step := self._if_smaller(step)) is not None:
+                return step
+        return None
 
     def _last_clamp(self) -> Step | None:
         """Shorten the results that no model has seen yet to what is left of the room."""
@@ -266,6 +296,25 @@ class CompactionPlanner:
             tail = index
             found += is_input or any(type(entry) is ModelOutputEntry for entry in members)
         return tail
+
+    def _repeated_results(self) -> set[int]:
+        """The entries of results whose calls were all made again later, with the same arguments."""
+        repeated: set[int] = set()
+        later: set[tuple[str, str]] = set()
+        results: list[ToolCallResultsEntry] = []
+        for entry in reversed(self._shown):
+            if type(entry) is ToolCallResultsEntry:
+                results.append(entry)
+            elif entry.tool_calls:
+                made = {call.tool_call_id: (call.tool_name, call.arguments) for call in entry.tool_calls}
+                repeated.update(
+                    one.sequence_number
+                    for one in results
+                    if later.issuperset([made.get(result.tool_call_id, ("", "")) for result in one.results])
+                )
+                later.update(made.values())
+                results = []
+        return repeated
 
     def _new_results(self) -> ToolCallResultsEntry | None:
         """The results that came after the last output."""

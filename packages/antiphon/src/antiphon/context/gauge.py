@@ -36,8 +36,12 @@ class ContextGauge:
         snapshot: AgentHistorySnapshot,
         shown: Sequence[ContextEntry] | None = None,
         fixed: Callable[[], int] = lambda: 0,
+        readers: frozenset[str] | None = None,
     ) -> int:
-        """The tokens of a request with what is `shown` of a history and, besides it, `fixed` tokens of instruction and tools."""
+        """The tokens of a request with what is `shown` of a history and, besides it, `fixed` tokens of instruction and tools.
+
+        If it goes to other models than the last one (`readers`, as `provider/model`), what that reported does not count.
+        """
         if shown is None:
             shown = _shown(snapshot.effective)
         reported = _last_reported(snapshot)
@@ -45,7 +49,8 @@ class ContextGauge:
             return self.count(shown) + fixed()
         output, usage = reported
         ratio = self.ratio(snapshot, shown, fixed)
-        if output.sequence_number > snapshot.last_change:
+        is_measure = readers is None or output.origin is None or output.origin.name in readers
+        if is_measure and output.sequence_number > snapshot.last_change:
             later = self._count_since(shown, output) - self.ledger.tokens_of(output)
             return usage.total + math.ceil(later * ratio / MARGIN)
         return math.ceil((self.count(shown) + fixed()) * ratio)

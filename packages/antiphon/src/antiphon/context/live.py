@@ -39,7 +39,8 @@ class LiveContextOptions(Struct, frozen=True, kw_only=True):
 
     `max_tokens` and `max_entries` limit the history (the LiveScreen is extra); when a limit is exceeded the window shrinks to
     `shrink_to` of it. `notebook` places the memory notebook after the `system` instruction, on the `screen` (edits keep the
-    prompt cache), or nowhere (`none`).
+    prompt cache), or nowhere (`none`). `readers` are the models that get it, as `provider/model`: a compaction of a provider
+    itself that has no text is shown to its own model only, and others see the originals.
     """
 
     live_screen: str | None = None
@@ -47,6 +48,7 @@ class LiveContextOptions(Struct, frozen=True, kw_only=True):
     max_entries: int | None = None
     shrink_to: float = 0.7
     notebook: Literal["system", "screen", "none"] = "system"
+    readers: frozenset[str] | None = None
 
     def __post_init__(self) -> None:
         for name in ("max_tokens", "max_entries"):
@@ -86,7 +88,7 @@ class LiveContext(list[ContextEntry]):
     the next.
     """
 
-    __slots__ = ("left_out", "memo", "screen")
+    __slots__ = ("ends", "left_out", "memo", "screen")
 
     def __init__(
         self,
@@ -94,8 +96,11 @@ class LiveContext(list[ContextEntry]):
         left_out: Sequence[OmittedEntries] = (),
         memo: dict[Hashable, Any] | None = None,
         screen: str | None = None,
+        ends: tuple[int, ...] = (),
     ) -> None:
         super().__init__(entries)
+        self.ends = ends
+        """Where the last two compactions end, as indexes: a provider's cache should keep what comes before."""
         self.left_out = tuple(left_out)
         self.screen = screen
         self.memo: dict[Hashable, Any] = {} if memo is None else memo
@@ -104,7 +109,7 @@ class LiveContext(list[ContextEntry]):
         """The same context without its LiveScreen."""
         entries = (entry.entry if isinstance(entry, DecoratedContextEntry) else entry for entry in self)
         kept = [entry for entry in entries if not isinstance(entry, RenderedContextEntry) or entry.live_screen is None]
-        return LiveContext(kept, self.left_out, self.memo)
+        return LiveContext(kept, self.left_out, self.memo, ends=self.ends)
 
     def injected(self) -> LiveContextInjectedEntry | None:
         """An entry that records the LiveScreen shown here, to be appended to the log if wanted."""
@@ -128,17 +133,21 @@ class LiveContextRenderer:
         self._ledger = ledger or TokenLedger()
         self._seen: AgentHistorySnapshot | None = None
         self._view = ContextView()
+        self._readers: frozenset[str] | None = None
         self._settings: ActiveSettings | None = None
         self._options: LiveContextOptions | None = None
         self._has_window = False
         self._system_entries: list[ContextEntry] = []
         self._screen: str | None = None
 
-    def view(self, snapshot: AgentHistorySnapshot) -> ContextView:
+    def view(self, snapshot: AgentHistorySnapshot, readers: frozenset[str] | None = None) -> ContextView:
         """What a model sees of the entries of `snapshot`, without a window."""
         new = snapshot.effective_since(self._seen) if self._seen is not None else None
+        if readers != self._readers:
+            self._readers = readers
+            new = None
         if new is None:
-            self._view, new = ContextView(), snapshot.effective.since(0)
+            self._view, new = ContextView(readers), snapshot.effective.since(0)
         if new:
             self._view.add(new)
         self._seen = snapshot
@@ -149,7 +158,7 @@ class LiveContextRenderer:
         options = options or _NO_LIMITS
         if snapshot.in_force is not self._settings or options is not self._options:
             self._prepare(snapshot, options)
-        view = self.view(snapshot)
+        view = self.view(snapshot, options.readers)
         shown, left_out = view.shown, list[OmittedEntries]()
         if view.compacted:
             left_out.append(OmittedEntries(view.compacted, "compaction"))
@@ -159,7 +168,10 @@ class LiveContextRenderer:
                 left_out.append(OmittedEntries(trimmed, "window"))
         if view.opaque:
             left_out.append(OmittedEntries(tuple(view.opaque), "written by a newer version"))
-        rendered = LiveContext(self._system_entries, left_out, self.memo, self._screen)
+        ends: tuple[int, ...] = ()
+        if view.ends and shown is view.shown:
+            ends = tuple([len(self._system_entries) + end for end in view.ends])
+        rendered = LiveContext(self._system_entries, left_out, self.memo, self._screen, ends)
         rendered += shown if self._screen is None else _attach_screen(shown, self._screen)
         return rendered
 

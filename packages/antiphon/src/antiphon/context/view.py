@@ -4,6 +4,9 @@ A fold over the effective entries. An ordinary entry is added at the end. A `Com
 between `since` and `up_to`; a `ShortenedResultsEntry` replaces the text of results by a note. What they cover is decided when
 they are taken in, by what the log had then: a round that a range cuts, that has an entry to be kept, or a call without a result
 stays whole. So whatever is appended changes nothing shown before the first entry that it names (law L9).
+
+A compaction of the provider itself (`native`) is its block for the model that made it, and its text for any other. If there is
+no text (it is encrypted), other models see the originals.
 """
 
 from __future__ import annotations
@@ -23,11 +26,12 @@ from antiphon.history import (
     ModelInputEntry,
     ModelOutputEntry,
     OpaqueEntry,
+    Origin,
     ShortenedResultsEntry,
     ToolCallResultsEntry,
 )
 from antiphon.history.codec import sequence_number_of
-from antiphon.parts import Part, Text, ToolCallRequest, ToolCallResult, text_of
+from antiphon.parts import Native, Part, Text, ToolCallRequest, ToolCallResult, text_of
 
 SUMMARY_TITLE = "[Summary of the conversation so far]"
 
@@ -42,6 +46,10 @@ class SegmentText(Struct, frozen=True):
 
     segment: CompactionEntry
     content: tuple[Part, ...]
+    origin: Origin | None = None
+    """Who reads the provider's own block of the segment, if it has one."""
+    originals: tuple[ContextEntry, ...] = ()
+    """What others see instead of a block without a text."""
 
     @property
     def role(self) -> ContextEntryRole:
@@ -71,16 +79,20 @@ class _Segment(Struct, frozen=True):
 class ContextView:
     """The effective entries of a growing history as a model sees them."""
 
-    def __init__(self) -> None:
+    def __init__(self, readers: frozenset[str] | None = None) -> None:
+        self._readers = readers  # the models that get it, as `provider/model`; None: not known
         self.shown: list[ContextEntry] = []
         """What a model sees, in order."""
         self.opaque: list[int] = []
         """The entries that a newer version wrote."""
         self.compacted: tuple[int, ...] = ()
         """The entries that are not shown because of a segment."""
+        self.ends: tuple[int, ...] = ()
+        """Where the last two changes end, as indexes of `shown`: what comes before them stays as it is."""
+        self._last_changes: list[CompactionEntry | ShortenedResultsEntry] = []
         self._entries: list[Any] = self.shown  # all that a model could see; another list once something is changed
         self._segments: list[_Segment] = []
-        self._shortened: dict[int, ToolCallResultsEntry] = {}
+        self._replaced: dict[int, Any] = {}  # what is shown in place of an entry, by its number
 
     def add(self, entries: Iterable[HistoryEntry]) -> None:
         """Take in effective entries that were appended."""
@@ -100,10 +112,10 @@ class ContextView:
 
     def after(self, entry: CompactionEntry | ShortenedResultsEntry) -> ContextView:
         """The view as it would be if `entry` was appended now; this one stays as it is."""
-        other = ContextView()
+        other = ContextView(self._readers)
         other._entries = self._entries.copy()
         other._segments = self._segments.copy()
-        other._shortened = self._shortened.copy()
+        other._replaced = self._replaced.copy()
         other._change(entry)
         return other
 
@@ -126,8 +138,8 @@ class ContextView:
                 shown.append(segment.text)
                 segment = next(segments)
             number = known.sequence_number
-            if number not in covered:
-                shown.append(self._shortened.get(number, known))
+            if number not in covered and (known := self._replaced.get(number, known)).content:
+                shown.append(known)
         while segment is not None:
             shown.append(segment.text)
             segment = next(segments)
@@ -135,11 +147,24 @@ class ContextView:
             self._entries = self.shown.copy()
         self.shown = shown
         self.compacted = tuple(sorted(covered))
+        self._last_changes = [*self._last_changes[-1:], entry]
+        self.ends = tuple(sorted({self._end_of(change) for change in self._last_changes} - {-1}))
+
+    def _end_of(self, change: CompactionEntry | ShortenedResultsEntry) -> int:
+        """The index of the last thing that is shown because of a change; -1 if there is none."""
+        for index in range(len(self.shown) - 1, -1, -1):
+            entry: Any = self.shown[index]
+            if type(entry) is SegmentText:
+                if entry.segment is change:
+                    return index
+            elif type(change) is ShortenedResultsEntry and entry.sequence_number <= change.up_to:
+                return index if type(entry) is ToolCallResultsEntry else -1
+        return -1
 
     def _compact(self, entry: CompactionEntry) -> None:
         since, up_to, kept = entry.since, entry.up_to, set(entry.kept)
-        self._segments = [known for known in self._segments if not since <= known.since <= up_to]
-        taken = {number for known in self._segments for number in known.covered}
+        others = [known for known in self._segments if not since <= known.since <= up_to]
+        taken = {number for known in others for number in known.covered}
         entries, covered, place = self._entries, list[int](), len(self._entries)
         for group in group_messages(entries):
             first, last = entries[group.start].sequence_number, entries[group.stop - 1].sequence_number
@@ -152,8 +177,29 @@ class ContextView:
             if kept.isdisjoint(numbers) and taken.isdisjoint(numbers) and not has_open_calls(entries, group):
                 covered += numbers
         text = SegmentText(entry, (Text(segment_text(entry)),))
-        self._segments.append(_Segment(text, tuple(covered), place))
+        if entry.native is not None:
+            origin = self._take_out(entry.native, up_to)
+            if not entry.summary:
+                if self._readers is not None and (origin is None or origin.name not in self._readers):
+                    return
+                hidden = set(covered)
+                hidden_entries = [one for one in entries if one.sequence_number in hidden]
+                originals = tuple([self._replaced.get(one.sequence_number, one) for one in hidden_entries])
+                text = structs.replace(text, origin=origin, originals=originals)
+            else:
+                text = structs.replace(text, origin=origin)
+        self._segments = [*others, _Segment(text, tuple(covered), place)]
         self._segments.sort(key=lambda segment: (segment.index, segment.since))
+
+    def _take_out(self, native: Native, up_to: int) -> Origin | None:
+        """Show the answer that brought a block without it, since the segment has it; returns who made it."""
+        for index in range(bisect_left(self._entries, up_to + 1, key=sequence_number_of), len(self._entries)):
+            entry = self._entries[index]
+            if type(entry) is ModelOutputEntry and native in entry.content:
+                rest = tuple(part for part in entry.content if part != native)
+                self._replaced[entry.sequence_number] = structs.replace(entry, content=rest)
+                return entry.origin
+        return None
 
     def _shorten(self, entry: ShortenedResultsEntry) -> None:
         kept = set(entry.kept)
@@ -162,9 +208,9 @@ class ContextView:
             if type(known) is ToolCallResultsEntry and entry.since <= number <= entry.up_to and number not in kept:
                 shorter = shorten_results(known, entry.max_chars)
                 if shorter is known:
-                    self._shortened.pop(number, None)
-                elif shorter != self._shortened.get(number):
-                    self._shortened[number] = shorter
+                    self._replaced.pop(number, None)
+                elif shorter != self._replaced.get(number):
+                    self._replaced[number] = shorter
 
 
 def has_open_calls(entries: Sequence[ContextEntry], group: MessageGroup) -> bool:
@@ -179,6 +225,8 @@ def has_open_calls(entries: Sequence[ContextEntry], group: MessageGroup) -> bool
 
 def segment_text(entry: CompactionEntry) -> str:
     """The text in place of the entries of a segment."""
+    if not entry.summary and entry.native is not None:
+        return f"[The entries {entry.since} to {entry.up_to}, as the provider compacted them]"
     if not entry.summary:
         return f"[The entries {entry.since} to {entry.up_to} are left out]"
     title = f"[Summary of the entries {entry.since} to {entry.up_to}]" if entry.since else SUMMARY_TITLE

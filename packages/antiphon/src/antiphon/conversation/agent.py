@@ -173,7 +173,7 @@ class Agent(Generic[T]):
                 await chat.aclose()
 
     def _new_chat(self) -> Conversation:
-        chat = Conversation(self.model)
+        chat = Conversation(self.model, compaction="auto")
         chat.closes_after_runs = True
         return chat
 
@@ -204,6 +204,7 @@ class Agent(Generic[T]):
                 executor=context.executor.with_registry(registry) if context.executor is not None else None,
                 state=context.state if context.executor is None else None,
                 prices=caller.prices if caller is not None else None,
+                compaction="auto",
             )
             async with chat:
                 context.progress(f"{self.name} is working")
@@ -419,7 +420,9 @@ class AgentTeam(Participants):
 
     def _registry_of(self, agent: Agent[Any]) -> ToolRegistry:
         hand_offs = [self._hand_off_to(self._agents[name]) for name in agent.hand_offs]
-        return ToolRegistry([*self.chat.registry, *agent.tools, *hand_offs])
+        registry = ToolRegistry([*self.chat.registry, *agent.tools, *hand_offs])
+        self.chat.prepare_tools(registry)
+        return registry
 
     def _hand_off_to(self, agent: Agent[Any]) -> Tool:
         async def hand_off(context: ToolContext, reason: Annotated[str, "Why, in a few words."] = "") -> str:

@@ -19,10 +19,9 @@ from msgspec import structs
 
 from antiphon.closing import SyncClosable, run_sync
 from antiphon.context import LiveContext, LiveContextOptions, LiveContextRenderer, TokenCounter, TokenLedger
-from antiphon.context.compaction import Compaction
 from antiphon.context.live import RenderedContextEntry
 from antiphon.conversation.compaction.recall import offer_recall
-from antiphon.conversation.compaction.token_check import TokenCheck
+from antiphon.conversation.compaction.token_check import CompactionSetting, TokenCheck
 from antiphon.conversation.message import ThreadView
 from antiphon.conversation.model_call import EmbeddedCallPolicy, ModelCall, ReportNotes, SideAnswer
 from antiphon.conversation.model_settings import SettingsLike, check_model, read_settings
@@ -74,7 +73,7 @@ class Conversation(SyncClosable, ThreadView, TokenCheck, Generic[State]):
     (`postgresql://…`) or a `HistoryStore`, and `resume` the conversation in it to continue (an id, or `last`); without a store
     the history lives in memory. `settings` are the defaults of every request (`ModelSettings(temperature=0)`); `token_limit` is
     where compaction is requested (`"auto"`: 80 % of the model's context window), and `compaction` (`"auto"`, or a `Compaction`)
-    does it, so that no request is larger; `live_screen` is shown last and not
+    does it, so that no request is larger (`"native"`: the provider does it, where it can); `live_screen` is shown last and not
     kept. `approval` decides which calls wait for a person: by default those whose tool requires it. `embedded_calls` is about
     calls that models write into their text (`antiphon.tools.embedded`). `call_options` switches the live context, debug data and
     the layout of messages (`strategy`); change them on `chat.call_options`. `state` is what tools get as
@@ -95,7 +94,7 @@ class Conversation(SyncClosable, ThreadView, TokenCheck, Generic[State]):
         provider: ProviderClient | None = None,
         settings: SettingsLike | None = None,
         token_limit: int | Literal["auto"] | None = None,
-        compaction: Compaction | Literal["auto"] | None = None,
+        compaction: CompactionSetting = None,
         counter: TokenCounter | None = None,
         live_screen: LiveScreenSource = None,
         context_options: LiveContextOptions | None = None,
@@ -118,8 +117,7 @@ class Conversation(SyncClosable, ThreadView, TokenCheck, Generic[State]):
         self.executor = executor or ToolExecutor(
             self.registry, state=state, approval=approval or tool_policy, hooks=hooks
         )
-        if self.compaction is not None and self.compaction.recall and (len(self.registry) or self.registry.sources):
-            offer_recall(self.registry)
+        self.prepare_tools(self.registry)
         self.settings: ModelRequest = _SETTINGS if settings is None else read_settings(settings)
         self.live_screen = live_screen
         self.embedded_calls = embedded_calls
@@ -161,8 +159,15 @@ class Conversation(SyncClosable, ThreadView, TokenCheck, Generic[State]):
         """What tools get as `ToolContext.state`."""
         return self.executor.state  # type: ignore[no-any-return]  # the executor takes any
 
-    def context(self, notice: str = "") -> LiveContext:
-        """What the model would see now; `notice` follows the live screen."""
+    def prepare_tools(self, registry: ToolRegistry) -> None:
+        """Note the tools, of the conversation or of an agent in it, whose results are kept; and add the one that reads again what
+        compactions leave out, if the conversation has it and there are other tools."""
+        self._kept_tools.update([tool.name for tool in registry if tool.keep_result])
+        if self.compaction is not None and self.compaction.recall and (len(registry) or registry.sources):
+            offer_recall(registry)
+
+    def context(self, notice: str = "", model: str | ProviderClient | None = None) -> LiveContext:
+        """What the model (by default the conversation's) would see now; `notice` follows the live screen."""
         options = self._context_options
         screen = self.live_screen() if callable(self.live_screen) else self.live_screen
         if screen is None:
@@ -175,7 +180,10 @@ class Conversation(SyncClosable, ThreadView, TokenCheck, Generic[State]):
             screen = f"{screen}\n\n{notice}" if screen else notice
         if screen != options.live_screen:
             options = structs.replace(options, live_screen=screen)
-        return self._renderer.render(self.history.current, options)
+        snapshot = self.history.current
+        if snapshot.in_force.has_native:
+            options = structs.replace(options, readers=self.readers(model))
+        return self._renderer.render(snapshot, options)
 
     @property
     def turn(self) -> Turn:
@@ -254,7 +262,7 @@ class Conversation(SyncClosable, ThreadView, TokenCheck, Generic[State]):
 
         `model`, `tools` and `settings` replace the conversation's for this call; `notice` is shown after the live screen.
         """
-        await self._prepare()
+        await self._prepare(tools, model)
         await ModelCall(self, model, tools, self._call_settings(settings), notice).run()
         output = self.turn.output
         assert output is not None, "a call that finished was appended"
@@ -269,7 +277,7 @@ class Conversation(SyncClosable, ThreadView, TokenCheck, Generic[State]):
         notice: str = "",
     ) -> AsyncGenerator[ModelOutputDelta, None]:
         """The same as a stream. A reader that stops interrupts the model; the partial answer is appended and marked."""
-        await self._prepare()
+        await self._prepare(tools, model)
         call = ModelCall(self, model, tools, self._call_settings(settings), notice)
         async with aclosing(call.stream()) as deltas:
             async for delta in deltas:
@@ -332,10 +340,10 @@ class Conversation(SyncClosable, ThreadView, TokenCheck, Generic[State]):
     def _call_settings(self, settings: SettingsLike | None) -> ModelRequest | None:
         return None if settings is None else read_settings(settings, self.settings)
 
-    async def _prepare(self) -> None:
+    async def _prepare(self, tools: Sequence[ToolDefinition] | None, model: str | ProviderClient | None) -> None:
         await self.registry.open()
         if self.measures_tokens:
-            await self.check_tokens()
+            await self.check_tokens("", tools, model)
 
     @property
     def embedded_calls(self) -> EmbeddedSetting:

@@ -132,6 +132,7 @@ class ModelCall:
         on_retry: Callable[[Any], None] | None = None,
     ) -> None:
         self.client, self.model = chat.resolve_model(model)
+        self._asked = model
         self.chat = chat
         self.source = source
         self.executor = executor
@@ -157,7 +158,7 @@ class ModelCall:
             await self._run_in_time(listener)
         except ModelCallFailed as failure:
             if not self.chat.embedded.can_retry(failure.error, self.model) and (
-                self.purpose or not await self.chat.shrink_after(failure.error)
+                self.purpose or not await self.chat.shrink_after(failure.error, self._tools, self._asked)
             ):
                 raise
             await self._run_in_time(listener)
@@ -272,9 +273,11 @@ class ModelCall:
         if self._given_context is not None:
             self.sent = self._given_context
             return
-        context = chat.context(self._notice)
+        context = chat.context(self._notice, self._asked)
         if not options.live_context:
             context = context.without_screen()
+        if chat.compaction is not None and chat.compaction.native:
+            options.compact_at = chat.native_limit(self._asked)
         chat.report = options.report
         if context.screen is not None and (injected := context.injected()):
             chat.history.append(injected)
@@ -362,7 +365,9 @@ class ModelCall:
             self._note("model call", f"{who}: {kind}: {error or 'no output'}", structs.replace(metadata, source=""))
         else:
             self._request_approval(output)
-            chat.history.append(output)
+            appended = chat.history.append(output)
+            if not self.stop_reason:
+                chat.record_native_compaction(appended)
         if report.bodies:
             body_metadata = EntryMetadata(source=report.origin.name)
             for body in report.bodies:

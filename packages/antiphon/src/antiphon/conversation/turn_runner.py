@@ -238,7 +238,7 @@ class TurnRunner:
         settings = self._settings or chat.settings
         compaction: CompactionNeeded | None = None
         if chat.measures_tokens:
-            compaction = await chat.check_tokens(notice, tools)
+            compaction = await chat.check_tokens(notice, tools, model)
             limit, notice = self.meter.exceeded(turn) or (None, "")  # a summary counts for the limits
         allowance: CallAllowance | None = None
         if self.meter.counts_tokens:

@@ -38,6 +38,8 @@ class ActiveSettings(Struct, frozen=True):
     compaction: CompactionEntry | None = None
     shortened: ShortenedResultsEntry | None = None
     imported: int = 0
+    has_native: bool = False
+    """Whether a provider compacted the conversation itself, so that what is shown depends on the model."""
 
     def after(self, entry: HistoryEntry) -> ActiveSettings:
         """The state once `entry` is appended."""
@@ -46,7 +48,7 @@ class ActiveSettings(Struct, frozen=True):
         if type(entry) is SetMemoryNotebookEntry:
             return structs.replace(self, memory_notebook=entry.content)
         if type(entry) is CompactionEntry:
-            return structs.replace(self, compaction=entry)
+            return structs.replace(self, compaction=entry, has_native=self.has_native or entry.native is not None)
         if type(entry) is ShortenedResultsEntry:
             return structs.replace(self, shortened=entry)
         return self

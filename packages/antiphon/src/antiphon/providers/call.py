@@ -86,7 +86,8 @@ class ProviderCallOptions(Struct, kw_only=True):
 
     `live_context=False` leaves out what is true only now: the live screen. `debug` keeps the bodies that are sent in the report;
     a conversation records them as `DebugLogEntry`s after the answer. `strategy` is the layout of the messages in OpenAI's Chat
-    Completions, as of `AgentHistory.to_messages`; other formats have one layout.
+    Completions, as of `AgentHistory.to_messages`; other formats have one layout. `compact_at` asks the provider to compact a
+    conversation of more tokens itself; only where `ProviderClient.compacts_at` says that it can.
     """
 
     model: str = ""
@@ -98,6 +99,7 @@ class ProviderCallOptions(Struct, kw_only=True):
     live_context: bool = True
     debug: bool = False
     strategy: Layout = "merged"
+    compact_at: int | None = None
     on_retry: Callable[[RetryScheduled], None] | None = None
 
 

@@ -39,6 +39,10 @@ class ProviderClient(AsyncClosable):
         """Who may answer a call for `model`: for its price, before it is made. Raises `RoutingError` for an unknown name."""
         return (Origin(self.name, "", model),)
 
+    def compacts_at(self, model: str, tokens: int) -> bool:  # noqa: ARG002
+        """Whether the API of `model` compacts a conversation of more than `tokens` itself, if it is asked to."""
+        return False
+
     def continues_prefix(self, model: str) -> bool:  # noqa: ARG002
         """Whether `model` continues a last message of its own instead of writing another one."""
         return False

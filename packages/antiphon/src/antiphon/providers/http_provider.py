@@ -34,6 +34,7 @@ from antiphon.providers.presets import Preset, first_set_variable, get_preset, n
 from antiphon.providers.rendering import render_call
 from antiphon.providers.retry import RetryPolicy
 from antiphon.providers.routes import Target
+from antiphon.wire import formats
 from antiphon.wire.call_restorer import CallRestorer
 from antiphon.wire.capabilities import CapabilityTable, look_up
 from antiphon.wire.delta import ModelOutputDelta
@@ -43,6 +44,7 @@ Keys = KeyRing | Iterable[str | Credential]
 
 _RESPONSES = "openai-responses"
 _ENCRYPTED = "reasoning.encrypted_content"
+_BETA = "anthropic-beta"
 
 
 _SCHEMA_PRESETS = frozenset({"openai", "azure-openai", "vllm", "llamacpp"})
@@ -197,13 +199,35 @@ class HttpProviderClient(ProviderClient):
         provider, report, model = self._provider, options.report, options.model
         report.origin = origin = Origin(self.name, provider.format, model)
         report.base_url = self.base_url
-        rendered = render_call(context, self._with_replayable_reasoning(options), origin, **provider.wire_options)
+        options = self._with_compaction(self._with_replayable_reasoning(options))
+        rendered = render_call(context, options, origin, **provider.wire_options)
         report.losses += rendered.losses
         report.repairs += rendered.repairs
         if options.debug:
             report.bodies.append(b"".join(rendered.chunks))
         url, restorer = provider.url_for(model), self._restorer(rendered.request)
         return UpstreamRequest(provider, model, url, rendered.chunks, options.headers, restorer=restorer)
+
+    def compacts_at(self, model: str, tokens: int) -> bool:
+        compaction = formats[self.preset.format].spec.compaction
+        if compaction is None or tokens < compaction.least_tokens:
+            return False
+        return look_up(model, self.preset.format, self._provider.capabilities).compaction
+
+    def _with_compaction(self, options: ProviderCallOptions) -> ProviderCallOptions:
+        """The options with the setting by which the API compacts the conversation itself, unless there is one."""
+        wire_format = self.preset.format
+        compaction = formats[wire_format].spec.compaction if options.compact_at is not None else None
+        if compaction is None or options.compact_at is None:
+            return options
+        native = dict(options.settings.native or {})
+        own = {"context_management": compaction.setting(options.compact_at), **native.get(wire_format, {})}
+        settings = structs.replace(options.settings, native={**native, wire_format: own})
+        headers = dict(options.headers or {})
+        if compaction.beta:
+            betas = [headers.get(_BETA), self._provider.header(_BETA), compaction.beta]
+            headers[_BETA] = ",".join(beta for beta in betas if beta)
+        return structs.replace(options, settings=settings, headers=headers)
 
     def _with_replayable_reasoning(self, options: ProviderCallOptions) -> ProviderCallOptions:
         """The options for the Responses API with stored responses off (the history is ours) and encrypted reasoning on, which

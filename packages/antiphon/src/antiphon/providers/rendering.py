@@ -11,12 +11,13 @@ For any other target the signatures are removed and reported as a loss; the form
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from itertools import chain
+from itertools import chain, islice
 from typing import Any, NamedTuple
 
 from msgspec import structs
 
 from antiphon.context.live import LiveContext
+from antiphon.context.view import SegmentText
 from antiphon.history import ContextEntry, ContextEntryRole, DecoratedContextEntry, ModelOutputEntry, Origin
 from antiphon.history.entries import ModelInputEntry
 from antiphon.parts import Native, NativeExtras, Part, Text, Thinking, ToolCallRequest, ToolCallResult
@@ -155,13 +156,29 @@ class ContextRenderer:
 
 
 def _caching(caching: PromptCaching | None, context: Sequence[ContextEntry]) -> PromptCaching:
-    """How the prompt is cached. A live screen is the last part of the last observation, and only of this request."""
+    """How the prompt is cached. A live screen is the last part of the last observation, and only of this request.
+
+    After compactions the provider must also store what comes before their ends: the next one begins there.
+    """
     caching = caching or _AUTOMATIC
+    ends: tuple[int, ...] = getattr(context, "ends", ())
+    if ends:
+        caching = structs.replace(caching, ends=tuple([_user_turns_after(context, end) for end in ends]))
     for entry in reversed(context):
         if type(entry) is not ModelOutputEntry:
             screen = entry.live_screen
             return structs.replace(caching, volatile_parts=1) if screen and not screen.isspace() else caching
     return caching
+
+
+def _user_turns_after(context: Sequence[ContextEntry], index: int) -> int:
+    """How many messages of the user begin after the one that has the entry at `index`; adjacent entries are one message."""
+    count, is_user = 0, True
+    for entry in islice(context, index + 1, None):
+        is_answer = type(entry) is ModelOutputEntry
+        count += not is_answer and not is_user
+        is_user = not is_answer
+    return count
 
 
 def _calls_in(messages: Sequence[Message]) -> list[str]:
@@ -176,6 +193,8 @@ def messages_of(entry: ContextEntry, target: Origin, position: int = 0) -> tuple
         losses: list[Loss] = []
         parts = _without_signatures(entry.content, f"messages[{position}]", losses)
         return [Message("assistant", parts)], losses
+    if isinstance(entry, SegmentText) and entry.segment.native is not None:
+        return _native_segment(entry, entry.segment.native, target, position)
     observed = entry.entry if isinstance(entry, DecoratedContextEntry) else entry
     screen = (Text(entry.live_screen),) if entry.live_screen else ()
     if entry.role is ContextEntryRole.TOOL_RESULT:
@@ -187,6 +206,23 @@ def messages_of(entry: ContextEntry, target: Origin, position: int = 0) -> tuple
     if isinstance(observed, ModelInputEntry) and observed.channel in _OPERATORS:
         role = observed.channel
     return [Message(role, (*entry.content, *screen))], []
+
+
+def _native_segment(
+    entry: SegmentText, native: Native, target: Origin, position: int
+) -> tuple[list[Message], list[Loss]]:
+    """A compaction of the provider itself: its block for the model that made it; else its text, or the originals."""
+    if entry.origin == target:
+        return [Message("assistant", (native,))], []
+    if not entry.originals:
+        return [Message("user", entry.content)], []
+    messages: list[Message] = []
+    losses: list[Loss] = []
+    for one in entry.originals:
+        written, lost = messages_of(one, target, position + len(messages))
+        messages += written
+        losses += lost
+    return messages, losses
 
 
 def _may_be_bound(part: Part) -> bool:

@@ -158,6 +158,10 @@ class ProviderRouter(ProviderClient):
     def origins_of(self, model: str) -> Sequence[Origin]:
         return [Origin(target.provider, "", target.model) for target in self.resolve(model)]
 
+    def compacts_at(self, model: str, tokens: int) -> bool:
+        targets = self.resolve(model)
+        return all(self.client(target.provider).compacts_at(target.model, tokens) for target in targets)
+
     def retry_rejected_keys(self) -> None:
         """Let the next call try keys that were just rejected, where there are no others."""
         from antiphon.providers.http_provider import HttpProviderClient

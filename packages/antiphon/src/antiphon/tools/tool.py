@@ -72,8 +72,9 @@ class ToolSettings(TypedDict, total=False):
 
     `timeout` is in seconds (None: none), `retries` are tries after the first, `needs_approval` may be a function of the
     arguments, `cache_seconds` is how long an answer is remembered, `concurrency` how many calls of this tool run at once,
-    `max_result_chars` how much of its answer the model sees. `reconcile` says what became of a call that a crash interrupted,
-    for `effect="once"`; it is asked `settle_seconds` after the call was started (see `settling`).
+    `max_result_chars` how much of its answer the model sees, and `keep_result` that no compaction takes it away. `reconcile`
+    says what became of a call that a crash interrupted, for `effect="once"`; it is asked `settle_seconds` after the call was
+    started (see `settling`).
     """
 
     effect: Effect
@@ -83,6 +84,7 @@ class ToolSettings(TypedDict, total=False):
     cache_seconds: float | None
     concurrency: int | None
     max_result_chars: int | None
+    keep_result: bool
     reconcile: Reconcile | None
     settle_seconds: float
 
@@ -110,6 +112,7 @@ class Tool(ABC):
         self.cache_seconds: float | None = settings.pop("cache_seconds", None)
         self.concurrency: int | None = settings.pop("concurrency", None)
         self.max_result_chars: int | None = settings.pop("max_result_chars", None)
+        self.keep_result: bool = settings.pop("keep_result", False)
         self.reconcile: Reconcile | None = settings.pop("reconcile", None)
         self.settle_seconds: float = settings.pop("settle_seconds", SETTLE_SECONDS)
         if settings:

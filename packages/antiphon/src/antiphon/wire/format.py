@@ -191,6 +191,10 @@ class Format:
         usage = self._scan_usage(body)
         return self.read_response(body).usage if usage is None else usage
 
+    def read_usage(self, raw: Any) -> TokenUsage | None:
+        """The counts of a usage object; None if it is none."""
+        return cast("TokenUsage | None", self._response.read_usage(raw))
+
     def write_response(self, output: ModelOutput, *, strict: bool = False) -> Written:
         """A response body as this format's clients expect it, and the losses."""
         data, losses = self.encode_response(output, strict=strict)

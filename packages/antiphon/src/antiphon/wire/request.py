@@ -81,12 +81,14 @@ class PromptCaching(Struct, frozen=True, omit_defaults=True, repr_omit_defaults=
     it themselves, and it has no effect there.
 
     `auto` caches a prompt that a later request is likely to repeat: it has tools, or more than one message. `volatile_parts` is
-    how many parts at the end of the last user message only this request has: what ends with them is never read again.
+    how many parts at the end of the last user message only this request has: what ends with them is never read again. `ends` are
+    user messages that end what a compaction left, counted back from the last one (0): what comes before them stays as it is.
     """
 
     mode: Literal["auto", "always", "off"] = "auto"
     lifetime: Literal["5m", "1h"] = "5m"
     volatile_parts: int = 0
+    ends: tuple[int, ...] = ()
 
 
 CachePrompt: TypeAlias = bool | Literal["auto", "5m", "1h"]

@@ -70,6 +70,15 @@ class MediaBlocks(Struct, frozen=True, kw_only=True):
     """The media type that a block states, in lower case; empty if it does not."""
 
 
+class ServerCompaction(Struct, frozen=True):
+    """How an API is asked to compact a long conversation itself: the value of `context_management` for a number of tokens, the
+    least number that it takes, and the beta of Anthropic that it needs."""
+
+    setting: Callable[[int], Any]
+    least_tokens: int
+    beta: str = ""
+
+
 class FormatSpec(Struct, frozen=True, kw_only=True):
     """The facts a format declares about itself."""
 
@@ -111,6 +120,8 @@ class FormatSpec(Struct, frozen=True, kw_only=True):
     """Whether a response repeats settings of its request; they are in the module `settings`."""
     marked_messages: int = 0
     """How many user messages at the end of a request get a cache breakpoint; 0: providers decide themselves what they cache."""
+    compaction: ServerCompaction | None = None
+    """How the API compacts conversations itself, if it does; models have it or not (`Capabilities.compaction`)."""
     keep_alive: bytes = b": keep-alive\n\n"
     """What a client gets while the model is silent; its parser must pass over it."""
     has_comments: bool = True

@@ -114,6 +114,10 @@ class Provider:
 
         return Authentication.create(self.preset, references, self.transport, environ=environ, clock=self.clock)
 
+    def header(self, name: str) -> str:
+        """The value that a header of every request has; empty if it has none."""
+        return self._headers.get(name, "")
+
     def _options(self) -> dict[str, Any]:
         options: dict[str, Any] = {} if self.capabilities is None else {"capabilities": self.capabilities}
         if self.reasoning_as_text:

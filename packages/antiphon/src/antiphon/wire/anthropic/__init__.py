@@ -8,7 +8,7 @@ from typing import Any
 from antiphon.parts import Native, Part
 from antiphon.wire.anthropic.limits import MARKED_MESSAGES
 from antiphon.wire.rules import name_set
-from antiphon.wire.spec import FormatSignature, FormatSpec, MediaBlocks, SequenceRule
+from antiphon.wire.spec import FormatSignature, FormatSpec, MediaBlocks, SequenceRule, ServerCompaction
 
 FORMAT = "anthropic"
 
@@ -35,6 +35,11 @@ def _read_pasted(block: Mapping[str, Any]) -> Part | None:
     return None if isinstance(part, Native) else part
 
 
+def _compaction(tokens: int) -> dict[str, object]:
+    trigger = {"type": "input_tokens", "value": tokens}
+    return {"edits": [{"type": "compact_20260112", "trigger": trigger}]}
+
+
 SPEC = FormatSpec(
     messages_key="messages",
     sequence_rule=SequenceRule(merges_assistant_turns=True, unique_ids=True),
@@ -50,6 +55,7 @@ SPEC = FormatSpec(
     calls_need_tools=True,
     tool_parameters=frozenset({"mcp_servers"}),
     marked_messages=MARKED_MESSAGES,
+    compaction=ServerCompaction(_compaction, least_tokens=50_000, beta="compact-2026-01-12"),
     signature=FormatSignature(
         body_keys=name_set("system anthropic_version stop_sequences"),
         tool_keys=name_set("input_schema"),

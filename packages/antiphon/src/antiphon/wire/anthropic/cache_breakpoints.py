@@ -6,11 +6,14 @@ breakpoints in the order tools, system, messages and accepts four. The last ones
 Four are set: at the end of the tools, of the system prompt, and of the last two user messages. The last message of a request is
 the last but one of the next, so the next finds the prefix exactly there: from its own end the provider looks back only 20 blocks,
 and a round with many calls is longer. A request with breakpoints of its own gets none.
+
+After compactions (`PromptCaching.ends`) their last two ends get one each, before the tools and the last message but one: the next
+compaction begins after them, so that what comes before is read from the cache once more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from msgspec import Struct, structs
@@ -113,7 +116,10 @@ def mark_body(request: ModelRequest, body: dict[str, Any], limit: int | None) ->
             return
     mark = _ONE_HOUR if caching.lifetime == "1h" else _FIVE_MINUTES
     left = 4 if limit is None else limit
-    left -= _mark_user_messages(body["messages"], caching.volatile_parts, mark, left)
+    wanted = [0, *sorted(set(caching.ends) - {0})[-2:]] if caching.ends else []
+    if len(wanted) < MARKED_MESSAGES + 1:
+        wanted += [place for place in range(MARKED_MESSAGES) if place not in wanted]
+    left -= _mark_user_messages(body["messages"], caching.volatile_parts, mark, sorted(wanted[: max(0, left)]))
     if left > 0 and system and (marked := _mark_last(system, mark)) is not None:
         body["system"] = marked
         left -= 1
@@ -127,19 +133,19 @@ def _is_worth_caching(request: ModelRequest, caching: PromptCaching) -> bool:
     return bool(request.tools) or len(request.messages) - count_leading_system(request.messages) > 1
 
 
-def _mark_user_messages(messages: list[Any], volatile: int, mark: dict[str, str], limit: int) -> int:
-    """Mark the last user messages, without the `volatile` blocks at the end; returns how many breakpoints were set."""
-    places = min(MARKED_MESSAGES, limit)
-    count = 0
+def _mark_user_messages(messages: list[Any], volatile: int, mark: dict[str, str], places: Sequence[int]) -> int:
+    """Mark the user messages at these places, counted from the last, without the `volatile` blocks at the end; returns how many
+    breakpoints were set."""
+    count = place = 0
     for index in range(len(messages) - 1, -1, -1):
-        if not places:
+        if not places or place > places[-1]:
             break
         message = messages[index]
         if type(message) is dict and message.get("role") == "user":
-            if (marked := _mark_last(message.get("content"), mark, volatile)) is not None:
+            if place in places and (marked := _mark_last(message.get("content"), mark, volatile)) is not None:
                 messages[index] = {**message, "content": marked}
                 count += 1
-            places -= 1
+            place += 1
             volatile = 0
     return count
 

@@ -121,6 +121,10 @@ class Capabilities(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid
     encrypted_reasoning: Annotated[
         bool, Meta(description="Whether `reasoning.encrypted_content` may be included (format `openai-responses`).")
     ] = False
+    compaction: Annotated[
+        bool,
+        Meta(description="Whether the API compacts conversations itself (formats `anthropic` and `openai-responses`)."),
+    ] = False
     tool_name_pattern: str = ""
     tool_name_length: int | None = None
     tool_id_pattern: str = ""

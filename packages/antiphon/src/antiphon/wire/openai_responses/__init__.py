@@ -9,7 +9,7 @@ from antiphon.parts import Text
 from antiphon.wire.media import parse_data_url
 from antiphon.wire.openai_responses.limits import STORED_ITEMS
 from antiphon.wire.rules import name_set
-from antiphon.wire.spec import FormatSpec, MediaBlocks, SequenceRule
+from antiphon.wire.spec import FormatSpec, MediaBlocks, SequenceRule, ServerCompaction
 
 FORMAT = "openai-responses"
 
@@ -55,4 +55,7 @@ SPEC = FormatSpec(
     has_tool_namespaces=True,
     has_freeform_tools=True,
     repeats_settings=True,
+    compaction=ServerCompaction(
+        lambda tokens: [{"type": "compaction", "compact_threshold": tokens}], least_tokens=1_000
+    ),
 )
