@@ -138,7 +138,7 @@ def test_interleaved_parts_are_written_one_after_the_other() -> None:
             "parts[7]",
             "parts[8].arguments",
             "parts[9]",
-            "parts[10]",
+            "others[0]",
         ]
     )
 

@@ -24,20 +24,11 @@ from antiphon.wire.anthropic.response import (
     write_stop_reason,
     write_usage,
 )
-from antiphon.wire.delta import (
-    Failed,
-    Finished,
-    ModelOutputDelta,
-    PartDelta,
-    PartEnded,
-    PartExtended,
-    PartStarted,
-    Started,
-    UsageReported,
-)
+from antiphon.wire.delta import Finished, ModelOutputDelta, PartDelta, PartEnded, PartExtended, PartStarted, Started
 from antiphon.wire.loss import Loss, own_extras
 from antiphon.wire.native_as_text import transcribe
-from antiphon.wire.streams.writer import DeltaWriter, encode_line
+from antiphon.wire.output import ProviderError
+from antiphon.wire.streams.writer import EventWriter, encode_line
 from antiphon.wire.tools.call_arguments import EMPTY_ARGUMENTS, report_raw_arguments
 
 _END = b"}}\n\n"
@@ -63,6 +54,12 @@ class _Block:
         self.path = path
         self.losses = losses
         self.out: list[bytes] = []
+
+    def take(self) -> bytes:
+        """What was written since the last time."""
+        data = b"".join(self.out)
+        self.out.clear()
+        return data
 
     def start(self) -> None:
         if not self.is_started:
@@ -159,55 +156,56 @@ class _FreeformBlock(_Block):
         super().end()
 
 
-class StreamWriter(DeltaWriter):
+class StreamWriter(EventWriter):
     """Deltas of any format in, the bytes of a stream out. `model` is the name the client asked for."""
+
+    _single_candidate = "Anthropic returns one candidate"
 
     def __init__(self, model: str = "") -> None:
         super().__init__(model)
         self._started: Started | None = None
         self._is_same_format = False
-        self._is_started = False
         self._has_refusal = False
         self._block: _Block | None = None
         self._part = -1  # the part of the open block
         self._number = 0  # of the next block
         self._waiting: dict[int, list[ModelOutputDelta]] = {}
-        self._dropped_parts: set[int] = set()  # parts that are not written
 
-    def _write(self, delta: ModelOutputDelta) -> bytes:
-        if type(delta) is PartDelta and delta.index == self._part and self._block is not None:
-            block = self._block
-            block.append(delta.text)
-            data = b"".join(block.out)
-            block.out.clear()
-            return data
-        out: list[bytes] = []
-        if isinstance(delta, Started):
-            if not self._is_started:
-                self._started = delta
-                self._is_same_format = delta.format == FORMAT
-                if not self._is_same_format:
-                    self._write_message_start(out)
-        elif isinstance(delta, UsageReported):
-            self._usage = delta.usage
-            if self._started is not None:
-                self._write_message_start(out)
-        elif isinstance(delta, Failed):
-            self._has_ended = True
-            out.append(_event("error", error=write_error(delta.error)["error"]))
-        elif isinstance(delta, Finished):
-            self._on_finished(delta, out)
-        else:
-            self._write_message_start(out)
-            self._on_part(delta, out)
-        return b"".join(out)
+    def _on_text(self, delta: PartDelta) -> bytes:
+        block = self._block
+        if block is None or delta.index != self._part:
+            return self._write_part(delta)
+        block.append(delta.text)
+        out = block.out
+        if len(out) == 1:
+            return out.pop()
+        return block.take()
 
-    def _write_message_start(self, out: list[bytes]) -> None:
-        """Write `message_start`, once."""
-        if self._is_started:
-            return
-        self._is_started = True
-        started, self._started = self._started or Started(), None
+    def _on_start(self, started: Started) -> bytes:
+        self._started = started
+        self._is_same_format = started.format == FORMAT
+        return b"" if self._is_same_format else self._message_start()
+
+    def _on_usage(self) -> bytes:
+        return self._message_start() if self._is_begun else b""
+
+    def _on_error(self, error: ProviderError) -> bytes:
+        return _event("error", error=write_error(error)["error"])
+
+    def _on_part(self, started: PartStarted) -> bytes:
+        return self._write_part(started)
+
+    def _on_extension(self, extended: PartExtended) -> bytes:
+        return self._write_part(extended)
+
+    def _on_part_end(self, index: int) -> bytes:
+        return self._write_part(PartEnded(index))
+
+    def _message_start(self) -> bytes:
+        """The event `message_start`, once."""
+        started, self._started = self._started, None
+        if started is None:
+            return b""
         report_created(started.created, self.losses)
         message = {
             "id": message_id(started.id, self._is_same_format),
@@ -221,12 +219,12 @@ class StreamWriter(DeltaWriter):
             "usage": write_usage(self._usage, self._is_same_format),
             **own_extras(started.native, self.losses, "native", FORMAT),
         }
-        out.append(_event("message_start", message=message))
+        return _event("message_start", message=message)
 
-    def _on_part(self, delta: PartStarted | PartDelta | PartExtended | PartEnded, out: list[bytes]) -> None:
+    def _write_part(self, delta: PartStarted | PartDelta | PartExtended | PartEnded) -> bytes:
+        """What a delta adds to the open block, and to those that waited for its end."""
+        out = [self._message_start()]
         index = delta.index
-        if index in self._dropped_parts:
-            return
         if type(delta) is PartStarted:
             if self._block is None:
                 self._open(delta, out)
@@ -237,6 +235,7 @@ class StreamWriter(DeltaWriter):
             self._open_waiting(out)
         elif index in self._waiting:
             self._waiting[index].append(delta)
+        return b"".join(out)
 
     def _continue_block(self, delta: ModelOutputDelta, out: list[bytes]) -> None:
         block = self._block
@@ -272,14 +271,8 @@ class StreamWriter(DeltaWriter):
                     self._continue_block(delta, out)
 
     def _open(self, delta: PartStarted, out: list[bytes]) -> None:
-        path = f"parts[{delta.index}]"
-        block = None
-        if delta.candidate:
-            self.losses.append(Loss(path, "candidate", "Anthropic returns one candidate; dropped"))
-        else:
-            block = self._new_block(delta.part, path)
+        block = self._new_block(delta.part, f"parts[{delta.index}]")
         if block is None:
-            self._dropped_parts.add(delta.index)
             return
         self._block, self._part = block, delta.index
         out += block.out
@@ -327,10 +320,8 @@ class StreamWriter(DeltaWriter):
             block.start()
         return block
 
-    def _on_finished(self, finished: Finished, out: list[bytes]) -> None:
-        if finished.candidate:
-            return  # its parts were reported when they started
-        self._write_message_start(out)
+    def _on_finish(self, finished: Finished) -> bytes:
+        out = [self._message_start()]
         while self._block is not None or self._waiting:
             if self._block is not None:
                 self._end_block(self._block, out)
@@ -354,4 +345,4 @@ class StreamWriter(DeltaWriter):
             )
         )
         out.append(_event("message_stop"))
-        self._has_ended = True
+        return b"".join(out)

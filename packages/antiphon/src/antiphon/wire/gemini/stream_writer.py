@@ -16,19 +16,7 @@ from typing import Any
 from msgspec import Struct
 
 from antiphon.parts import NativeExtras, OutputPart, Refusal, Text, Thinking, ToolCallRequest
-from antiphon.wire.delta import (
-    Failed,
-    Finished,
-    ModelOutputDelta,
-    PartDelta,
-    PartEnded,
-    PartExtended,
-    PartStarted,
-    Started,
-    UsageReported,
-    merged,
-    whole_part,
-)
+from antiphon.wire.delta import Finished, PartDelta, PartExtended, PartStarted, Started, merged, whole_part
 from antiphon.wire.gemini import FORMAT
 from antiphon.wire.gemini.content import ContentWriter
 from antiphon.wire.gemini.errors import write_error
@@ -43,7 +31,7 @@ from antiphon.wire.gemini.response import (
 )
 from antiphon.wire.loss import lose_native
 from antiphon.wire.output import ProviderError
-from antiphon.wire.streams.writer import DeltaWriter, encode_line
+from antiphon.wire.streams.writer import EventWriter, encode_line
 from antiphon.wire.vendors.google import has_mark
 
 
@@ -59,67 +47,43 @@ class _OpenPart(Struct):
     has_ended: bool = False
 
 
-class StreamWriter(DeltaWriter):
+class StreamWriter(EventWriter):
     """Deltas of any format in, the bytes of a stream out. `model` is the name the client asked for."""
 
     def __init__(self, model: str = "") -> None:
         super().__init__(model)
-        self._head: dict[str, Any] | None = None
+        self._head: dict[str, Any] = {}
         self._writer = ContentWriter(self.losses)
         self._open_parts: dict[int, _OpenPart] = {}
         self._queues: dict[int, deque[_OpenPart]] = {}
         self._texts_waiting: Counter[int] = Counter()  # parts of each candidate's queue that are no calls
-        self._finished: set[int] = set()
         self._candidates_with_output: set[int] = set()
 
-    def _write(self, delta: ModelOutputDelta) -> bytes:
-        """The bytes of a delta; empty if it has to wait."""
-        if type(delta) is PartDelta:
-            return self._write_delta(delta)
-        if isinstance(delta, PartStarted):
-            return self._write_start(delta)
-        if isinstance(delta, PartEnded):
-            open_part = self._open_parts.get(delta.index)
-            if open_part is None:
-                return b""
-            open_part.has_ended = True
-            if not self._texts_waiting[open_part.candidate]:
-                return b""
-            return self._write_ready(open_part.candidate)
-        if isinstance(delta, PartExtended):
-            return self._write_extension(delta)
-        if isinstance(delta, Started):
-            self._start(delta)
-        elif isinstance(delta, UsageReported):
-            self._usage = delta.usage
-        elif isinstance(delta, Finished):
-            return self._write_finish(delta)
-        elif isinstance(delta, Failed):
-            return self._write_failure(delta.error)
-        return b""
-
-    def _close(self) -> bytes:
-        return b"" if self._finished else super()._close()
-
-    def _start(self, started: Started) -> None:
+    def _on_start(self, started: Started) -> bytes:
         is_same_format = started.format == FORMAT
         self._head = response_head(started.id, self._model or started.model, started.created, is_same_format)
         self._head.update(split_extras(started.native)[0])
         lose_native(self.losses, "native", started.native, FORMAT)
+        return b""
 
-    def _write_start(self, delta: PartStarted) -> bytes:
-        if delta.candidate in self._finished:
+    def _on_part_end(self, index: int) -> bytes:
+        open_part = self._open_parts.get(index)
+        if open_part is None:
             return b""
-        is_text = isinstance(delta.part, Text | Thinking | Refusal)
-        open_part = _OpenPart(delta.index, delta.part, delta.candidate, is_text)
-        self._open_parts[delta.index] = open_part
-        queue = self._queues.setdefault(delta.candidate, deque())
-        queue.append(open_part)
-        self._texts_waiting[delta.candidate] += not isinstance(delta.part, ToolCallRequest)
-        is_waiting = isinstance(delta.part, ToolCallRequest) or not queue[0].has_ended
-        return self._write_ready(delta.candidate) if queue[0] is open_part or not is_waiting else b""
+        open_part.has_ended = True
+        return self._write_ready(open_part.candidate) if self._texts_waiting[open_part.candidate] else b""
 
-    def _write_delta(self, delta: PartDelta) -> bytes:
+    def _on_part(self, started: PartStarted) -> bytes:
+        is_text = isinstance(started.part, Text | Thinking | Refusal)
+        open_part = _OpenPart(started.index, started.part, started.candidate, is_text)
+        self._open_parts[started.index] = open_part
+        queue = self._queues.setdefault(started.candidate, deque())
+        queue.append(open_part)
+        self._texts_waiting[started.candidate] += not isinstance(started.part, ToolCallRequest)
+        is_waiting = isinstance(started.part, ToolCallRequest) or not queue[0].has_ended
+        return self._write_ready(started.candidate) if queue[0] is open_part or not is_waiting else b""
+
+    def _on_text(self, delta: PartDelta) -> bytes:
         open_part = self._open_parts.get(delta.index)
         if open_part is None:
             return b""
@@ -131,14 +95,14 @@ class StreamWriter(DeltaWriter):
         part = {"text": delta.text, "thought": True} if type(open_part.part) is Thinking else {"text": delta.text}
         return self._chunk([part], open_part.candidate)
 
-    def _write_extension(self, delta: PartExtended) -> bytes:
-        open_part = self._open_parts.get(delta.index)
+    def _on_extension(self, extended: PartExtended) -> bytes:
+        open_part = self._open_parts.get(extended.index)
         if open_part is None:
             return b""
         if open_part.is_text and self._queues[open_part.candidate][0] is open_part:
-            parts = self._text_parts(open_part, "", delta.native)
+            parts = self._text_parts(open_part, "", extended.native)
             return self._chunk(parts, open_part.candidate) if parts else b""
-        open_part.gained.append(delta.native)
+        open_part.gained.append(extended.native)
         return b""
 
     def _write_ready(self, candidate: int) -> bytes:
@@ -180,43 +144,34 @@ class StreamWriter(DeltaWriter):
         part = self._writer.text(text, native, open_part.index, is_thought=is_thought)
         return [part] if text or len(part) > 1 + is_thought else []
 
-    def _write_finish(self, delta: Finished) -> bytes:
-        if delta.candidate in self._finished:
-            return b""
-        lose_native(self.losses, "native", delta.native, FORMAT)
-        report_stop_sequence(delta.stop_sequence, self.losses)
-        response, candidate_fields = split_extras(delta.native)
-        parts = self._completed_parts(delta.candidate, is_last=True)
-        if not parts and delta.candidate in self._candidates_with_output:
+    def _on_finish(self, finished: Finished) -> bytes:
+        lose_native(self.losses, "native", finished.native, FORMAT)
+        report_stop_sequence(finished.stop_sequence, self.losses)
+        response, candidate_fields = split_extras(finished.native)
+        parts = self._completed_parts(finished.candidate, is_last=True)
+        if not parts and finished.candidate in self._candidates_with_output:
             parts = [{"text": ""}]
-        self._finished.add(delta.candidate)
         chunk: dict[str, Any] = {}
-        if parts or not has_mark(delta.native, NO_CANDIDATES):
+        if parts or not has_mark(finished.native, NO_CANDIDATES):
             # Clients need a finish reason, even where the answer has none.
             reported = None if "finishReason" in candidate_fields else self.losses
-            finish_reason = write_stop_reason(delta.stop_reason, reported) or "OTHER"
-            candidate = build_candidate(parts, delta.candidate, finish_reason, candidate_fields)
+            finish_reason = write_stop_reason(finished.stop_reason, reported) or "OTHER"
+            candidate = build_candidate(parts, finished.candidate, finish_reason, candidate_fields)
             chunk["candidates"] = [candidate]
         if self._usage is not None:
             chunk["usageMetadata"] = write_usage(self._usage, self.losses)
-        return self._event(chunk | self._response_head() | response)
+        return self._event(chunk | self._head | response)
 
-    def _write_failure(self, error: ProviderError) -> bytes:
-        self._has_ended = True
+    def _on_error(self, error: ProviderError) -> bytes:
         complete = b"".join([self._write_ready(candidate) for candidate in self._queues])
         event = self._event(write_error(error))
         # Twice: google-genai for JavaScript reads an error event as an empty answer, and sees only what is not an event.
         return complete + event + event.removeprefix(b"data: ")
 
-    def _response_head(self) -> dict[str, Any]:
-        if self._head is None:
-            self._head = response_head("", self._model, None, is_same_format=False)
-        return self._head
-
     def _chunk(self, parts: list[Any], candidate: int) -> bytes:
         self._candidates_with_output.add(candidate)
         content = {"parts": parts, "role": "model"}
-        return self._event({"candidates": [{"content": content, "index": candidate}], **self._response_head()})
+        return self._event({"candidates": [{"content": content, "index": candidate}], **self._head})
 
     def _event(self, chunk: dict[str, Any]) -> bytes:
         return b"data: " + encode_line(chunk) + b"\r\n\r\n"

@@ -21,7 +21,7 @@ from antiphon.wire.gemini_interactions.errors import error_object
 from antiphon.wire.gemini_interactions.response import SINGLE_CANDIDATE, interaction, to_interaction_id
 from antiphon.wire.loss import Loss, own_extras
 from antiphon.wire.output import ModelOutput, ProviderError
-from antiphon.wire.streams.writer import ObjectStreamWriter, finished_output
+from antiphon.wire.streams.writer import ItemWriter, finished_output
 
 _encode = msgspec.json.Encoder().encode
 DONE = b"event: done\ndata: [DONE]\n\n"
@@ -38,7 +38,7 @@ class _Part(Struct):
     pieces: list[str] = []
 
 
-class StreamWriter(ObjectStreamWriter[_Part]):
+class StreamWriter(ItemWriter[_Part]):
     """Deltas of any format in, the bytes of a stream out. `model` is the name the client asked for."""
 
     _single_candidate = SINGLE_CANDIDATE
@@ -161,8 +161,6 @@ class StreamWriter(ObjectStreamWriter[_Part]):
         output = finished_output(finished)
         self._emit("interaction.completed", {"interaction": self._interaction(output, self.losses)})
         self._out.append(DONE)
-        self._has_ended = True
 
     def _fail(self, error: ProviderError) -> None:
         self._emit("error", {"error": error_object(error)})
-        self._has_ended = True

@@ -18,27 +18,18 @@ import msgspec
 from antiphon.errors import WireError
 from antiphon.ids import new_id
 from antiphon.parts import Native, NativeExtras, OutputPart, Refusal, Text
-from antiphon.wire.delta import (
-    Failed,
-    Finished,
-    ModelOutputDelta,
-    PartDelta,
-    PartExtended,
-    PartStarted,
-    Started,
-    UsageReported,
-)
+from antiphon.wire.delta import Finished, PartDelta, PartExtended, PartStarted, Started
 from antiphon.wire.loss import Loss, lose_native
 from antiphon.wire.openai_chat import response as chat
 from antiphon.wire.openai_chat.errors import read_error, write_error
 from antiphon.wire.openai_chat.parameters import read_parameters
 from antiphon.wire.openai_chat.stream_reader import StreamReader as ChatStreamReader
-from antiphon.wire.output import ModelOutput
+from antiphon.wire.output import ModelOutput, ProviderError
 from antiphon.wire.request import Message, ModelRequest
 from antiphon.wire.rules import json_type_name
 from antiphon.wire.spec import FormatSpec, SequenceRule
 from antiphon.wire.streams.sse import SseEvent
-from antiphon.wire.streams.writer import DeltaWriter, encode_line
+from antiphon.wire.streams.writer import EventWriter, encode_line
 
 __all__ = ["read_error", "write_error"]
 
@@ -201,7 +192,7 @@ def _reshaped(data: bytes) -> bytes:
     return encode_line({**chunk, "object": "chat.completion.chunk", "choices": choices})
 
 
-class StreamWriter(DeltaWriter):
+class StreamWriter(EventWriter):
     """Deltas of any format in, the bytes of a stream out. `model` is the name the client asked for."""
 
     def __init__(self, model: str = "") -> None:
@@ -209,38 +200,32 @@ class StreamWriter(DeltaWriter):
         self._head: dict[str, Any] = {}
         self._candidates: dict[int, int] = {}  # of each part that has text
         self._parts: dict[int, list[OutputPart]] = {}
-        self._finished: set[int] = set()
 
-    def _write(self, delta: ModelOutputDelta) -> bytes:
-        """The bytes for one delta; there may be none."""
-        if isinstance(delta, Failed):
-            self._has_ended = True
-            return b"data: " + encode_line(write_error(delta.error)) + b"\n\n"
-        if not self._head:
-            self._start(delta if isinstance(delta, Started) else Started())
-        if isinstance(delta, PartStarted):
-            return self._start_part(delta)
-        if isinstance(delta, PartDelta) and delta.index in self._candidates:
-            candidate = self._candidates[delta.index]
-            return self._chunk(candidate, delta.text) if delta.text and candidate not in self._finished else b""
-        if isinstance(delta, PartExtended) and delta.index in self._candidates:
-            lose_native(self.losses, f"parts[{delta.index}]", delta.native)
-        elif isinstance(delta, UsageReported):
-            self._usage = delta.usage
-        elif isinstance(delta, Finished):
-            return self._finish(delta)
+    def _on_text(self, delta: PartDelta) -> bytes:
+        candidate = self._candidates.get(delta.index)
+        if candidate is None or candidate in self._finished or not delta.text:
+            return b""
+        return self._chunk(candidate, delta.text)
+
+    def _on_extension(self, extended: PartExtended) -> bytes:
+        if extended.index in self._candidates:
+            lose_native(self.losses, f"parts[{extended.index}]", extended.native)
         return b""
 
-    def _close(self) -> bytes:
-        """The end of the stream: usage and `[DONE]`, or an error if nothing was finished."""
-        if not self._finished:
-            return super()._close()
+    def _on_part_end(self, index: int) -> bytes:
+        del index
+        return b""
+
+    def _on_error(self, error: ProviderError) -> bytes:
+        return b"data: " + encode_line(write_error(error)) + b"\n\n"
+
+    def _on_close(self) -> bytes:
         if self._usage is None:
             return _DONE
         usage = chat.write_usage(self._usage)
         return b"data: " + encode_line({**self._head, "choices": [], "usage": usage}) + b"\n\n" + _DONE
 
-    def _start(self, started: Started) -> None:
+    def _on_start(self, started: Started) -> bytes:
         _read_end(started.native, None, self.losses)
         self._head = {
             "id": _completion_id(started.id),
@@ -249,28 +234,24 @@ class StreamWriter(DeltaWriter):
             "model": self._model or started.model,
             **_head_fields(started.native),
         }
+        return b""
 
-    def _start_part(self, delta: PartStarted) -> bytes:
-        part, candidate = delta.part, delta.candidate
-        if candidate in self._finished:
-            return b""
+    def _on_part(self, started: PartStarted) -> bytes:
+        part, candidate = started.part, started.candidate
         self._parts.setdefault(candidate, []).append(part)
         if not isinstance(part, Text | Refusal):
-            self.losses.append(_lost_part(part, f"parts[{delta.index}]"))
+            self.losses.append(_lost_part(part, f"parts[{started.index}]"))
             return b""
-        self._candidates[delta.index] = candidate
-        lose_native(self.losses, f"parts[{delta.index}]", part.native)
+        self._candidates[started.index] = candidate
+        lose_native(self.losses, f"parts[{started.index}]", part.native)
         return self._chunk(candidate, part.text) if part.text else b""
 
-    def _finish(self, delta: Finished) -> bytes:
-        if delta.candidate in self._finished:
-            return b""
-        self._finished.add(delta.candidate)
-        self._head.update(_head_fields(delta.native))
-        parts = self._parts.get(delta.candidate, [])
-        reason = chat.write_stop_reason(delta.stop_reason, parts, is_same_format=False, losses=self.losses)
-        logprobs = _read_end(delta.native, delta.stop_sequence, self.losses)
-        return self._chunk(delta.candidate, "", reason, write_logprobs(logprobs))
+    def _on_finish(self, finished: Finished) -> bytes:
+        self._head.update(_head_fields(finished.native))
+        parts = self._parts.get(finished.candidate, [])
+        reason = chat.write_stop_reason(finished.stop_reason, parts, is_same_format=False, losses=self.losses)
+        logprobs = _read_end(finished.native, finished.stop_sequence, self.losses)
+        return self._chunk(finished.candidate, "", reason, write_logprobs(logprobs))
 
     def _chunk(self, candidate: int, text: str, reason: str | None = None, logprobs: Any = None) -> bytes:
         choice = {"text": text, "index": candidate, "logprobs": logprobs, "finish_reason": reason}

@@ -30,18 +30,7 @@ from antiphon.parts import (
     ToolCallRequest,
     ToolCallResult,
 )
-from antiphon.wire.delta import (
-    Failed,
-    Finished,
-    ModelOutputDelta,
-    PartDelta,
-    PartEnded,
-    PartExtended,
-    PartStarted,
-    Started,
-    UsageReported,
-    whole_part,
-)
+from antiphon.wire.delta import Finished, PartDelta, PartExtended, PartStarted, Started, whole_part
 from antiphon.wire.loss import Loss, lose_candidates, lose_native
 from antiphon.wire.media import inline_base64, sniff_base64
 from antiphon.wire.openai_chat.errors import read_error
@@ -49,7 +38,7 @@ from antiphon.wire.output import ModelOutput, ProviderError
 from antiphon.wire.request import Message, ModelRequest, OutputFormat, Reasoning, ToolDefinition
 from antiphon.wire.rules import json_type_name
 from antiphon.wire.spec import FormatSpec, SequenceRule
-from antiphon.wire.streams.writer import DeltaWriter, encode_line
+from antiphon.wire.streams.writer import EventWriter, encode_line
 from antiphon.wire.tools.call_arguments import arguments_object
 from antiphon.wire.tools.call_ids import OpenCalls
 
@@ -317,10 +306,11 @@ def _now() -> str:
     return datetime.now(UTC).isoformat().replace("+00:00", "Z")
 
 
-class StreamWriter(DeltaWriter):
+class StreamWriter(EventWriter):
     """Deltas of any format in, JSON lines out. `model` is the name the client asked for."""
 
     fields_of = staticmethod(message_fields)
+    _single_candidate = _ONE_ANSWER
 
     def __init__(self, model: str = "") -> None:
         super().__init__(model)
@@ -328,65 +318,45 @@ class StreamWriter(DeltaWriter):
         self._parts: dict[int, OutputPart] = {}
         self._arguments: dict[int, list[str]] = {}
         self._calls = 0
-        self._reason: str | None = None
-        self._is_finished = False  # the answer that is written; others are not
 
     @property
     def keep_alive(self) -> bytes:
         """A line without content: Ollama's clients parse every line, so there are no comments."""
         return self._line("", "", [])
 
-    def _write(self, delta: ModelOutputDelta) -> bytes:
-        """The bytes for one delta; there may be none."""
-        if self._is_finished and isinstance(delta, PartStarted | PartDelta | PartEnded | Finished):
-            return b""
-        if isinstance(delta, PartDelta):
-            return self._continue_part(delta)
-        if isinstance(delta, PartStarted):
-            return self._start_part(delta)
-        if isinstance(delta, PartEnded):
-            return self._end_part(delta)
-        if isinstance(delta, PartExtended):
-            if delta.index in self._parts:
-                lose_native(self.losses, f"parts[{delta.index}]", delta.native)
-        elif isinstance(delta, Started):
-            self._model = self._model or delta.model
-            lose_native(self.losses, "native", delta.native)
-        elif isinstance(delta, UsageReported):
-            self._usage = delta.usage
-        elif isinstance(delta, Finished):
-            self._reason = delta.stop_reason if delta.candidate == 0 or self._reason is None else self._reason
-            self._is_finished = self._is_finished or delta.candidate == 0
-            _report_end(delta.native, delta.stop_sequence, self.losses)
-        elif isinstance(delta, Failed):
-            self._has_ended = True
-            return encode_line(write_error(delta.error)) + b"\n"
+    def _on_start(self, started: Started) -> bytes:
+        self._model = self._model or started.model
+        lose_native(self.losses, "native", started.native)
         return b""
 
-    def _close(self) -> bytes:
-        """The last line, with usage; an error if nothing was finished."""
-        if self._reason is None:
-            return super()._close()
-        taken = time.monotonic_ns() - self._started_at
-        return self._line("", "", [], _last_fields(self._reason, self._usage, taken))
+    def _on_extension(self, extended: PartExtended) -> bytes:
+        if extended.index in self._parts:
+            lose_native(self.losses, f"parts[{extended.index}]", extended.native)
+        return b""
 
-    def _start_part(self, delta: PartStarted) -> bytes:
-        part, path = delta.part, f"parts[{delta.index}]"
-        if delta.candidate:
-            self.losses.append(Loss(path, "candidate", f"{_ONE_ANSWER}; dropped"))
-            return b""
+    def _on_error(self, error: ProviderError) -> bytes:
+        return encode_line(write_error(error)) + b"\n"
+
+    def _on_finish(self, finished: Finished) -> bytes:
+        """The last line, with usage."""
+        _report_end(finished.native, finished.stop_sequence, self.losses)
+        taken = time.monotonic_ns() - self._started_at
+        return self._line("", "", [], _last_fields(finished.stop_reason, self._usage, taken))
+
+    def _on_part(self, started: PartStarted) -> bytes:
+        part, path = started.part, f"parts[{started.index}]"
         if isinstance(part, Text | Refusal | Thinking | ToolCallRequest):
-            self._parts[delta.index] = part
+            self._parts[started.index] = part
             lose_native(self.losses, path, part.native)
         else:
             self.losses.append(Loss(path, type(part).__name__.lower(), _NO_TEXT))
         if isinstance(part, ToolCallRequest):
-            self._arguments[delta.index] = []
+            self._arguments[started.index] = []
             return b""
         text = getattr(part, "text", "")
-        return self._text(part, text) if text and delta.index in self._parts else b""
+        return self._text(part, text) if text and started.index in self._parts else b""
 
-    def _continue_part(self, delta: PartDelta) -> bytes:
+    def _on_text(self, delta: PartDelta) -> bytes:
         part = self._parts.get(delta.index)
         if part is None:
             return b""
@@ -395,12 +365,12 @@ class StreamWriter(DeltaWriter):
             return b""
         return self._text(part, delta.text) if delta.text else b""
 
-    def _end_part(self, delta: PartEnded) -> bytes:
-        pieces = self._arguments.pop(delta.index, None)
+    def _on_part_end(self, index: int) -> bytes:
+        pieces = self._arguments.pop(index, None)
         if pieces is None:
             return b""
-        call = whole_part(self._parts[delta.index], pieces)
-        written = write_call(call, self._calls, f"parts[{delta.index}]", self.losses)
+        call = whole_part(self._parts[index], pieces)
+        written = write_call(call, self._calls, f"parts[{index}]", self.losses)
         self._calls += 1
         return self._line("", "", [written])
 

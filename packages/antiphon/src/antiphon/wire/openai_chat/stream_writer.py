@@ -12,32 +12,22 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable
 from typing import Any
 
 from msgspec import Struct
 
 from antiphon.parts import Audio, Document, Image, Native, OutputPart, Refusal, Text, Thinking, ToolCallRequest
 from antiphon.wire.call_restorer import is_legacy_function
-from antiphon.wire.delta import (
-    Failed,
-    Finished,
-    ModelOutputDelta,
-    PartDelta,
-    PartEnded,
-    PartExtended,
-    PartStarted,
-    Started,
-    UsageReported,
-)
+from antiphon.wire.delta import Finished, PartDelta, PartExtended, PartStarted, Started
 from antiphon.wire.loss import Loss, own_extras
 from antiphon.wire.openai_chat import FORMAT
 from antiphon.wire.openai_chat.assistant import AssistantWriter
 from antiphon.wire.openai_chat.dialects import REASONING_FIELDS
 from antiphon.wire.openai_chat.errors import write_error
 from antiphon.wire.openai_chat.response import STOP_SEQUENCE_LOSS, completion_id, write_stop_reason, write_usage
+from antiphon.wire.output import ProviderError
 from antiphon.wire.shapes import as_dict
-from antiphon.wire.streams.writer import DeltaWriter, encode_line
+from antiphon.wire.streams.writer import EventWriter, encode_line
 from antiphon.wire.vendors.openai import OPENAI, translate_citations
 
 _TAIL = b',"finish_reason":null}]}\n\n'
@@ -67,51 +57,40 @@ class _Part(Struct):
             self.annotations, self.has_own_annotations = more, False
 
 
-class StreamWriter(DeltaWriter):
+class StreamWriter(EventWriter):
     """Deltas of any format in, the bytes of a stream out. `model` is the name the client asked for."""
 
     def __init__(self, model: str = "") -> None:
         super().__init__(model)
         self._assistant = AssistantWriter(self.losses)
-        self._head: dict[str, Any] | None = None
+        self._head: dict[str, Any] = {}
         self._chunk_start = b""
         self._is_own = False
         self._parts: dict[int, _Part] = {}
         self._parts_by_choice: dict[int, list[OutputPart]] = {}
         self._counts: Counter[tuple[int, type]] = Counter()  # how many parts of a type each choice has
-        self._finished: set[int] = set()
 
-    def _write(self, delta: ModelOutputDelta) -> bytes:
-        """The bytes for one delta; there may be none."""
-        if type(delta) is PartDelta:
-            part = self._parts.get(delta.index)
-            if part is None or part.candidate in self._finished:
-                return b""
-            part.is_empty = False
-            if not delta.text:
-                return b""
-            if part.aliases:
-                return self._chunk(part.candidate, dict.fromkeys(part.aliases, delta.text))
-            return part.before + encode_line(delta.text) + part.after
-        if isinstance(delta, Started):
-            return self._start(delta) if self._head is None else b""
-        if isinstance(delta, Failed):
-            self._has_ended = True
-            return b"data: " + encode_line(write_error(delta.error)) + b"\n\n"
-        begin = self._start(Started()) if self._head is None else b""
-        written: bytes = _WRITERS[type(delta)](self, delta)
-        return begin + written
+    def _on_text(self, delta: PartDelta) -> bytes:
+        part = self._parts.get(delta.index)
+        if part is None or part.candidate in self._finished:
+            return b""
+        part.is_empty = False
+        if not delta.text:
+            return b""
+        if part.aliases:
+            return self._chunk(part.candidate, dict.fromkeys(part.aliases, delta.text))
+        return part.before + encode_line(delta.text) + part.after
 
-    def _close(self) -> bytes:
-        """The end of the stream: usage and `[DONE]`, or an error if nothing was finished."""
-        if not self._finished:
-            return super()._close()
+    def _on_error(self, error: ProviderError) -> bytes:
+        return b"data: " + encode_line(write_error(error)) + b"\n\n"
+
+    def _on_close(self) -> bytes:
         if self._usage is None:
             return _DONE
         usage = write_usage(self._usage)
-        return b"data: " + encode_line({**(self._head or {}), "choices": [], "usage": usage}) + b"\n\n" + _DONE
+        return b"data: " + encode_line({**self._head, "choices": [], "usage": usage}) + b"\n\n" + _DONE
 
-    def _start(self, started: Started) -> bytes:
+    def _on_start(self, started: Started) -> bytes:
         self._is_own = started.format == FORMAT
         extras = own_extras(started.native, self.losses, "native", FORMAT)
         self._head = {
@@ -139,22 +118,20 @@ class StreamWriter(DeltaWriter):
     def _chunk(self, candidate: int, delta: dict[str, Any]) -> bytes:
         return self._chunk_prefix(candidate) + encode_line(delta) + _TAIL
 
-    def _write_start(self, delta: PartStarted) -> bytes:
-        candidate, part = delta.candidate, delta.part
-        if candidate in self._finished:
-            return b""
-        opened = self._parts[delta.index] = _Part(part, candidate, self._counts[candidate, ToolCallRequest])
+    def _on_part(self, started: PartStarted) -> bytes:
+        candidate, part = started.candidate, started.part
+        opened = self._parts[started.index] = _Part(part, candidate, self._counts[candidate, ToolCallRequest])
         written = self._open_choices(candidate)
         self._parts_by_choice[candidate].append(part)
         self._counts[candidate, type(part)] += 1
-        path = f"parts[{delta.index}]"
+        path = f"parts[{started.index}]"
         if isinstance(part, ToolCallRequest):
             return written + self._start_call(opened, part, path)
         if isinstance(part, Text | Refusal):
             return written + self._start_text(opened, part, path)
         if isinstance(part, Thinking):
             return written + self._start_thinking(opened, part, path)
-        return written + self._write_complete(part, candidate, delta.index)
+        return written + self._write_complete(part, candidate, started.index)
 
     def _start_text(self, opened: _Part, part: Text | Refusal, path: str) -> bytes:
         field = "content" if type(part) is Text else "refusal"
@@ -201,12 +178,12 @@ class StreamWriter(DeltaWriter):
             image["index"] = self._counts[candidate, Image] - 1
         return self._chunk(candidate, delta) if delta else b""
 
-    def _write_extension(self, delta: PartExtended) -> bytes:
-        part = self._parts.get(delta.index)
+    def _on_extension(self, extended: PartExtended) -> bytes:
+        part = self._parts.get(extended.index)
         if part is None or part.candidate in self._finished:
             return b""
-        native = translate_citations(delta.native, FORMAT)
-        own = own_extras(native, self.losses, f"parts[{delta.index}]", OPENAI, FORMAT)
+        native = translate_citations(extended.native, FORMAT)
+        own = own_extras(native, self.losses, f"parts[{extended.index}]", OPENAI, FORMAT)
         part.add_annotations(own.pop("annotations", None))
         if not own:
             return b""
@@ -214,42 +191,26 @@ class StreamWriter(DeltaWriter):
             return self._chunk(part.candidate, {"tool_calls": [{"index": part.call, **own}]})
         return self._chunk(part.candidate, own)
 
-    def _write_end(self, delta: PartEnded) -> bytes:
-        part = self._parts.get(delta.index)
+    def _on_part_end(self, index: int) -> bytes:
+        part = self._parts.get(index)
         if part is None or part.candidate in self._finished:
             return b""
         if part.is_empty and isinstance(part.part, ToolCallRequest) and not part.part.freeform:
             return part.before + b'"{}"' + part.after
         return self._chunk(part.candidate, {"annotations": part.annotations}) if part.annotations else b""
 
-    def _write_usage(self, delta: UsageReported) -> bytes:
-        self._usage = delta.usage
-        return b""
-
-    def _write_finish(self, delta: Finished) -> bytes:
-        candidate = delta.candidate
-        if candidate in self._finished:
-            return b""
+    def _on_finish(self, finished: Finished) -> bytes:
+        candidate = finished.candidate
         written = self._open_choices(candidate)
-        if delta.stop_sequence is not None:
+        if finished.stop_sequence is not None:
             self.losses.append(Loss("stop_sequence", "stop_sequence", STOP_SEQUENCE_LOSS))
-        own = own_extras(delta.native, self.losses, "native", FORMAT)
+        own = own_extras(finished.native, self.losses, "native", FORMAT)
         choice, message = own.pop("choice", {}), own.pop("message", {})
         parts = self._parts_by_choice[candidate]
-        reason = write_stop_reason(delta.stop_reason, parts, is_same_format=self._is_own, losses=self.losses)
+        reason = write_stop_reason(finished.stop_reason, parts, is_same_format=self._is_own, losses=self.losses)
         reason = own.pop("finish_reason", reason)
         if message:
             written += self._chunk(candidate, message)
-        self._finished.add(candidate)
         last = {"index": candidate, "delta": {}, "logprobs": None, "finish_reason": reason, **choice}
-        self._head = {**(self._head or {}), **own}
+        self._head = {**self._head, **own}
         return written + b"data: " + encode_line({**self._head, "choices": [last]}) + b"\n\n"
-
-
-_WRITERS: dict[type, Callable[[Any, Any], bytes]] = {
-    PartStarted: StreamWriter._write_start,
-    PartExtended: StreamWriter._write_extension,
-    PartEnded: StreamWriter._write_end,
-    UsageReported: StreamWriter._write_usage,
-    Finished: StreamWriter._write_finish,
-}

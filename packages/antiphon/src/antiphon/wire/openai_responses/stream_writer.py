@@ -29,7 +29,7 @@ from antiphon.wire.openai_responses.errors import response_error
 from antiphon.wire.openai_responses.item_ids import IdGenerator
 from antiphon.wire.openai_responses.response import SINGLE_CANDIDATE, read_response, response_body, to_response_id
 from antiphon.wire.output import ModelOutput, ProviderError
-from antiphon.wire.streams.writer import ObjectStreamWriter, finished_output
+from antiphon.wire.streams.writer import ItemWriter, finished_output
 
 
 class _Item(Struct):
@@ -68,7 +68,7 @@ class _Part(Struct):
         return structs.replace(self.part, native=merged(*self.natives), **fields)
 
 
-class StreamWriter(ObjectStreamWriter[_Part]):
+class StreamWriter(ItemWriter[_Part]):
     """Deltas of any format in, the bytes of a stream out. `model` is the name the client asked for."""
 
     _single_candidate = SINGLE_CANDIDATE
@@ -254,18 +254,16 @@ class StreamWriter(ObjectStreamWriter[_Part]):
         response = self._response(output, items, self.losses)
         status = response.get("status")
         self._emit(f"response.{status if status == 'incomplete' else 'completed'}", {"response": response})
-        self._has_ended = True
 
     def _fail(self, error: ProviderError) -> None:
         """Write the failure, with the items that were complete by then."""
-        self._begin(Started())
+        self._out.append(self._begin(Started()))
         items = [item.final for item in self._items if item.final is not None]
         response = self._response(ModelOutput(), items, [])
         response.update({"status": "failed", "incomplete_details": None, "error": response_error(error)})
         if "completed_at" in response:
             response["completed_at"] = None
         self._emit("response.failed", {"response": response})
-        self._has_ended = True
 
 
 def _content_position(part: _Part) -> dict[str, Any]:

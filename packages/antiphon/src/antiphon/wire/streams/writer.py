@@ -1,7 +1,11 @@
 """The frame of stream writers: deltas of any format in, the bytes of a stream out, and nothing after its end.
 
-`ObjectStreamWriter` is for streams of named events that build one object, item by item: the Responses and the Interactions API.
-It passes each delta to the method that a format has for it, and joins the events that the methods emit.
+`write` passes each delta to the method that a format has for it. The rules that hold for all are here: an answer begins once, and
+if need be by itself; a failure is the end; nothing is written of a candidate that has finished; and a format whose answers have
+one candidate reports the others as lost, and ends with the first.
+
+`ItemWriter` is for streams of named events that build one object, item by item: the Responses and the Interactions API. Its
+methods emit events, which it joins.
 """
 
 from __future__ import annotations
@@ -24,7 +28,7 @@ from antiphon.wire.delta import (
     UsageReported,
     overlaid,
 )
-from antiphon.wire.loss import Losses, lose_candidates
+from antiphon.wire.loss import Loss, Losses
 from antiphon.wire.output import ModelOutput, ProviderError
 from antiphon.wire.streams.reader import CUT
 from antiphon.wire.streams.sse import SseReader
@@ -48,21 +52,69 @@ def encode_line(value: Any) -> bytes:
     )
 
 
-class DeltaWriter:
-    """Writes one stream, and nothing after its end.
+class EventWriter:
+    """Writes one stream. Formats have a method for each delta, which returns its bytes; there may be none."""
 
-    Subclasses implement `_write`, and set `_has_ended` with an error or the last bytes of an answer; `_close` if that is the end.
-    """
+    _single_candidate = ""
+    """Why further candidates are lost, in a format whose answers have one."""
 
     def __init__(self, model: str = "") -> None:
         self.losses = Losses()
         self._model = model
         self._usage: TokenUsage | None = None
+        self._is_begun = False
         self._has_ended = False
+        self._finished: set[int] = set()
+        self._lost_candidates: set[int] = set()
 
     def write(self, delta: ModelOutputDelta) -> bytes:
         """The bytes of a delta; there may be none."""
-        return b"" if self._has_ended else self._write(delta)
+        if self._has_ended:
+            return b""
+        if type(delta) is PartDelta:
+            return self._on_text(delta)
+        return self._write_other(delta)
+
+    def _write_other(self, delta: ModelOutputDelta) -> bytes:
+        if isinstance(delta, UsageReported):
+            self._usage = delta.usage
+            return self._on_usage()
+        if isinstance(delta, Started):
+            return self._begin(delta)
+        if isinstance(delta, Failed):
+            self._has_ended = True
+            return self._on_error(delta.error)
+        begin = b"" if self._is_begun else self._begin(Started())
+        if isinstance(delta, PartStarted):
+            return begin + self._on_part(delta) if self._is_open(delta.candidate) else begin
+        if isinstance(delta, PartExtended):
+            return begin + self._on_extension(delta)
+        if isinstance(delta, PartEnded):
+            return begin + self._on_part_end(delta.index)
+        assert isinstance(delta, Finished)
+        if not self._is_open(delta.candidate):
+            return begin
+        written = self._on_finish(delta)
+        self._finished.add(delta.candidate)
+        self._has_ended = bool(self._single_candidate)
+        return begin + written
+
+    def _begin(self, started: Started) -> bytes:
+        """The start of the answer, once."""
+        if self._is_begun:
+            return b""
+        self._is_begun = True
+        return self._on_start(started)
+
+    def _is_open(self, candidate: int) -> bool:
+        """Whether a candidate is written, and has not finished."""
+        if candidate == 0 or not self._single_candidate:
+            return candidate not in self._finished
+        if candidate not in self._lost_candidates:
+            self._lost_candidates.add(candidate)
+            reason = f"{self._single_candidate}; dropped"
+            self.losses.append(Loss(f"others[{candidate - 1}]", "candidate", reason))
+        return False
 
     def resume(self, first: bytes, last: bytes) -> None:
         """Go on with a stream that the upstream began with the event `first`, up to the events `last`.
@@ -75,17 +127,38 @@ class DeltaWriter:
         """The end of the stream; an error if the answer is not complete."""
         if self._has_ended:
             return b""
-        end = self._close()
         self._has_ended = True
-        return end
+        return self._on_close() if self._finished else self._on_error(CUT)
 
-    def _write(self, delta: ModelOutputDelta) -> bytes:
-        """The bytes of a delta, before the end."""
+    def _on_start(self, started: Started) -> bytes:
         raise NotImplementedError
 
-    def _close(self) -> bytes:
-        """The end of a stream that has not ended."""
-        return self._write(Failed(CUT))
+    def _on_usage(self) -> bytes:
+        """`_usage` is known, or has grown."""
+        return b""
+
+    def _on_part(self, started: PartStarted) -> bytes:
+        raise NotImplementedError
+
+    def _on_text(self, delta: PartDelta) -> bytes:
+        raise NotImplementedError
+
+    def _on_extension(self, extended: PartExtended) -> bytes:
+        raise NotImplementedError
+
+    def _on_part_end(self, index: int) -> bytes:
+        raise NotImplementedError
+
+    def _on_finish(self, finished: Finished) -> bytes:
+        """The end of a candidate."""
+        raise NotImplementedError
+
+    def _on_error(self, error: ProviderError) -> bytes:
+        raise NotImplementedError
+
+    def _on_close(self) -> bytes:
+        """What follows the end of the last candidate."""
+        return b""
 
 
 class OpenPart(Protocol):
@@ -97,52 +170,55 @@ class OpenPart(Protocol):
 AnyPart = TypeVar("AnyPart", bound=OpenPart)
 
 
-class ObjectStreamWriter(DeltaWriter, Generic[AnyPart]):
-    """Writes one stream. Subclasses have a method for each delta, which emits events."""
+class ItemWriter(EventWriter, Generic[AnyPart]):
+    """Writes a stream that builds one object, item by item."""
 
-    _single_candidate = ""
-    """Why further candidates are lost."""
     _number_field = ""
     """The field of an event that has its number."""
 
     def __init__(self, model: str = "") -> None:
         super().__init__(model)
         self._started = Started()
-        self._is_begun = False
         self._parts: dict[int, AnyPart] = {}
         self._number = 0
         """How many events were emitted."""
         self._out: list[bytes] = []
 
-    def _write(self, delta: ModelOutputDelta) -> bytes:
-        """The bytes of this delta."""
-        if isinstance(delta, PartDelta):
-            self._append_text(delta.index, delta.text)
-        elif isinstance(delta, Started):
-            self._begin(delta)
-        elif isinstance(delta, UsageReported):
-            self._usage = delta.usage
-        elif isinstance(delta, PartStarted):
-            self._begin(Started())
-            if delta.candidate == 0:  # others are reported when they finish
-                self._start_part(delta)
-        elif isinstance(delta, PartExtended):
-            part = self._parts.get(delta.index)
-            if part is not None:
-                part.natives.append(delta.native)
-        elif isinstance(delta, PartEnded):
-            self._end_part(delta.index)
-        elif isinstance(delta, Finished):
-            if delta.candidate == 0:
-                self._begin(Started())
-                self._finish(delta)
-            else:
-                lose_candidates(self.losses, 1, self._single_candidate)
-        else:
-            self._fail(delta.error)
+    def _take(self) -> bytes:
         data = b"".join(self._out)
         self._out.clear()
         return data
+
+    def _on_start(self, started: Started) -> bytes:
+        self._write_start(started)
+        return self._take()
+
+    def _on_part(self, started: PartStarted) -> bytes:
+        self._start_part(started)
+        return self._take()
+
+    def _on_text(self, delta: PartDelta) -> bytes:
+        self._append_text(delta.index, delta.text)
+        out = self._out
+        return out.pop() if len(out) == 1 else self._take()
+
+    def _on_extension(self, extended: PartExtended) -> bytes:
+        part = self._parts.get(extended.index)
+        if part is not None:
+            part.natives.append(extended.native)
+        return b""
+
+    def _on_part_end(self, index: int) -> bytes:
+        self._end_part(index)
+        return self._take()
+
+    def _on_finish(self, finished: Finished) -> bytes:
+        self._finish(finished)
+        return self._take()
+
+    def _on_error(self, error: ProviderError) -> bytes:
+        self._fail(error)
+        return self._take()
 
     def resume(self, first: bytes, last: bytes) -> None:
         """Go on with the object that the upstream began, and with its count of events."""
@@ -171,12 +247,6 @@ class ObjectStreamWriter(DeltaWriter, Generic[AnyPart]):
             usage=self._usage,
             native=overlaid(started.native, output.native),
         )
-
-    def _begin(self, started: Started) -> None:
-        """Write the start of the object, once."""
-        if not self._is_begun:
-            self._is_begun = True
-            self._write_start(started)
 
     def _write_start(self, started: Started) -> None:
         raise NotImplementedError
