@@ -14,6 +14,7 @@ from playwright.sync_api import expect
 import antiphon as ap
 from antiphon.page.files import SANDBOX
 from antiphon.providers import ProviderCallOptions
+from page.conftest import axe_violations
 from page.rig import Browser, served, until_finished
 from page.window import ON_PHONE, window
 from support.waiting import until
@@ -120,3 +121,16 @@ def test_a_picture_is_enlarged(chromium: Chromium, chat: Browser) -> None:
         expect(shown.page.get_by_role("dialog").locator("img")).to_be_visible()
         shown.page.keyboard.press("Escape")
         expect(shown.page.get_by_role("dialog")).to_have_count(0)
+
+
+def test_headings_leave_out_no_level(chromium: Chromium, chat: Browser, axe: str) -> None:
+    conversation = chat.create()
+    chat.ask(conversation, "draw x\n```\n\n### First\n\n##### Deeper\n\n## Second\n\n```mermaid\nx")
+    with window(chromium, chat.port) as shown:
+        shown.open(conversation)
+        tags = "all => all.map(one => `${one.localName} ${one.className}`)"
+        headings = shown.thread.locator(".prose :is(h1, h2, h3, h4, h5, h6)")
+        expect(headings).to_have_count(3)
+        assert headings.evaluate_all(tags) == ["h2 level-3", "h3 level-5", "h3 level-2"]
+        shown.page.evaluate(axe)
+        assert not axe_violations(shown.page)

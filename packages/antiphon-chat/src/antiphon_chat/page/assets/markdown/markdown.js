@@ -20,20 +20,22 @@ const MATH = new Set(
 const MATH_SPACE = "http://www.w3.org/1998/Math/MathML";
 
 /**
- * The nodes of blocks.
+ * The nodes of blocks. `outline` has the level of the heading before them: no level is left out, whatever an answer begins with,
+ * because a screen reader goes through headings by their levels. They look as they were written.
  *
  * @param {any[]} blocks
  * @returns {Node[]}
  */
-export function drawn(blocks) {
-  return blocks.map(draw);
+export function drawn(blocks, outline = { level: 1 }) {
+  return blocks.map((block) => draw(block, outline));
 }
 
 /**
  * @param {any} block
+ * @param {{ level: number }} outline
  * @returns {Node}
  */
-function draw(block) {
+function draw(block, outline) {
   if (typeof block === "string") return document.createTextNode(block);
   const [tag, attributes, ...children] = block;
   if (tag === "pre") return codeBlock(String(children[0] ?? ""), attributes.language ?? "");
@@ -41,9 +43,15 @@ function draw(block) {
   if (tag === "a") return outwardLink(attributes.href, drawn(children));
   if (tag === "li" && attributes.task) return task(attributes.task === "done", children);
   if (MATH.has(tag)) return formula(tag, attributes, children);
-  const name = TAGS.has(tag) ? tag : "span";
+  const name = /^h[2-6]$/.test(tag) ? heading(Number(tag[1]), outline) : TAGS.has(tag) ? tag : "span";
   const scope = tag === "th" ? "col" : null;
   return element(name, { class: attributes.class, start: attributes.start, scope }, drawn(children));
+}
+
+/** The tag of a heading: at most one level below the heading before it. */
+function heading(level, outline) {
+  outline.level = Math.min(level, outline.level + 1);
+  return /** @type {"h2"} */ (`h${outline.level}`);
 }
 
 function codeBlock(text, language) {
@@ -107,6 +115,7 @@ export class StreamedText {
   constructor(settled) {
     this.node = element("div", { class: "prose" });
     this._settled = settled;
+    this._outline = { level: 1 };
     /** @type {Node[]} */
     this._open = [];
   }
@@ -114,11 +123,11 @@ export class StreamedText {
   /** Add the blocks that were finished, and replace the open ones. */
   update(settled, open) {
     for (const node of this._open) node.parentNode?.removeChild(node);
-    for (const node of drawn(settled)) {
+    for (const node of drawn(settled, this._outline)) {
       this.node.append(node);
       this._settled(node.textContent ?? "");
     }
-    this._open = drawn(open);
+    this._open = drawn(open, { ...this._outline });
     this.node.append(...this._open);
   }
 
