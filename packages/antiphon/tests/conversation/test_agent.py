@@ -21,7 +21,7 @@ from antiphon.conversation import (
 )
 from antiphon.conversation.turn import end_reason
 from antiphon.errors import ConversationError
-from antiphon.history import AgentHistory, ContextEntry, ContextEntryRole
+from antiphon.history import AgentHistory, ContextEntry, ContextEntryRole, ModelOutputEntry
 from antiphon.history.transcript import entry_lines
 from antiphon.parts import text_of
 from antiphon.providers.call import ProviderCallOptions
@@ -286,6 +286,19 @@ def test_an_endless_route_is_bounded_and_reported(most: int) -> None:
     assert chat.history.version == version
     assert last_reason(asyncio.run(drained(again, "Again."))) == "max_hand_offs", "a new question has its own bound"
     assert len(chat.by_role("assistant")) == 2 * (most + 1)
+
+
+def test_a_route_hands_off_no_more_when_the_run_has_come_to_its_limit() -> None:
+    chat = Conversation(ScriptedModel(*["word " * 50] * 10))
+    agents = [Agent("one", "Write."), Agent("two", "Write.")]
+    other = {"one": "two", "two": "one"}
+    loop = ToolLoop(chat, agents=agents, route=lambda agent, answer: other[agent.name], max_tokens=150)
+    result = loop.run_sync("Go.")
+    assert (result.reason, result.text) == ("token_budget", "word " * 50), "the answer that is there is the result"
+    outputs = [entry for entry in chat.history.entries if isinstance(entry, ModelOutputEntry)]
+    used = [entry.metadata.usage.total for entry in outputs if entry.metadata and entry.metadata.usage]
+    assert sum(used[:-1]) < 150 <= sum(used), "only the call that crossed the limit is over it"
+
 
 
 def test_a_route_to_an_unknown_agent_raises() -> None:
