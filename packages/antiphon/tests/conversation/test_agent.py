@@ -300,7 +300,6 @@ def test_a_route_hands_off_no_more_when_the_run_has_come_to_its_limit() -> None:
     assert sum(used[:-1]) < 150 <= sum(used), "only the call that crossed the limit is over it"
 
 
-
 def test_a_route_to_an_unknown_agent_raises() -> None:
     chat = Conversation(ScriptedModel())
     agents = [Agent("only", model=ScriptedModel("Done."))]
