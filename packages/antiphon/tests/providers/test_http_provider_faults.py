@@ -86,7 +86,7 @@ def test_a_stream_cut_after_any_byte_is_never_complete(name: str) -> None:
             assert error_of(deltas).kind == "stream_cut"
             shown = [delta for delta in expected if not isinstance(delta, Failed)]
             assert deltas[:-1] in (shown, [])  # [] where nothing was worth showing
-    assert finished < 40
+    assert finished < 60  # only in what follows the stop reason: the end mark
 
 
 def test_an_error_inside_a_stream_after_visible_output_is_passed_on() -> None:
