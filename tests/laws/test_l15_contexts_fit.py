@@ -18,6 +18,7 @@ from antiphon.context import CharacterEstimate, Compaction, TokenLedger, render_
 from antiphon.conversation import Conversation, RunLimits, RunResult, ToolLoop
 from antiphon.conversation.compaction.recall import recall
 from antiphon.history import (
+    AgentHistory,
     CompactionEntry,
     ContextEntry,
     HistoryEntry,
@@ -32,6 +33,7 @@ from antiphon.providers.call import ProviderCallOptions
 from antiphon.providers.rendering import render_call
 from antiphon.providers.scripted import FunctionModel
 from antiphon.tools import ToolContext, tool
+from antiphon.tools.hooks import Hook
 from antiphon.wire import FORMATS
 from antiphon.wire.output import ModelOutput, ProviderError
 
@@ -228,3 +230,55 @@ def test_what_is_too_large_is_named(words: int, largest: str) -> None:
     assert finished.reason == "context_limit"
     assert f"The largest piece is {largest}" in finished.text
     assert provider.sizes == []
+
+
+def test_a_turn_that_is_killed_at_any_entry_continues_within_the_limit() -> None:
+    """Whatever the log had when the process died, also in the middle of a compaction: another one continues from there."""
+    turn = [Round(8, (500,)) for _ in range(12)]
+    chat, _ = play(Provider(turn, 1.3, "anthropic", "short", window=10**9), 5_000)
+    entries = list(chat.history.entries)
+    first = next(n for n, entry in enumerate(entries) if isinstance(entry, CompactionEntry | ShortenedResultsEntry))
+    for length in range(first - 1, len(entries)):
+        history = AgentHistory(entries[:length])
+        provider = Provider([Round(8, (500,))], 1.3, "anthropic", "short", window=10**9)
+        again = Conversation(
+            FunctionModel(provider.answer),
+            tools=[look],
+            history=history,
+            token_limit=5_000,
+            compaction=Compaction(),
+            counter=CharacterEstimate(),
+        )
+        limits = RunLimits(max_rounds=100, max_repeats=100)
+        finished = asyncio.run(asyncio.wait_for(ToolLoop(again, limits=limits).run(), 60))
+        assert finished.reason == "answered"
+        assert max(provider.sizes, default=0) <= 5_000
+        check_nothing_is_lost(again)
+
+
+def test_a_masking_hook_masks_what_is_summarised() -> None:
+    class Mask(Hook):
+        async def before_model(self, call: Any) -> None:
+            call.context = [
+                ModelInputEntry.of("[masked]") if "secret" in text_of(entry.content) else entry
+                for entry in call.context
+            ]
+
+    seen: list[str] = []
+    provider = Provider([Round(8, (500,)) for _ in range(20)], 1.0, "anthropic", "short", window=10**9)
+
+    def answer(context: Sequence[ContextEntry], options: ProviderCallOptions) -> ModelOutput | ProviderError:
+        seen.append("\n".join(text_of(entry.content) for entry in context))
+        return provider.answer(context, options)
+
+    chat = Conversation(
+        FunctionModel(answer),
+        tools=[look],
+        token_limit=4_000,
+        compaction="auto",
+        counter=CharacterEstimate(),
+        hooks=[Mask()],
+    )
+    asyncio.run(ToolLoop(chat, limits=RunLimits(max_rounds=100)).run("The secret is SECRET-99."))
+    assert any("The conversation has grown long." in text for text in seen)
+    assert not any("SECRET-99" in text for text in seen)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 import antiphon as ap
@@ -20,6 +21,7 @@ from antiphon.history import CompactionEntry, ContextEntry, ModelInputEntry, Sho
 from antiphon.parts import Text, ToolCallRequest, text_of
 from antiphon.prices import PriceOverride, PriceTable
 from antiphon.providers.call import ProviderCallOptions
+from antiphon.providers.rendering import render_call
 from antiphon.providers.scripted import FunctionModel, ScriptedAnswer, ScriptedModel, call
 from antiphon.tools import tool
 from antiphon.wire.output import ModelOutput, ProviderError
@@ -339,3 +341,18 @@ def test_tokens_of_a_summary_are_counted() -> None:
         assert chat.totals.usage.total == run + 49
 
     asyncio.run(talked())
+
+
+def test_the_marks_of_a_cache_move_along() -> None:
+    """The ends of the last two compactions have a breakpoint each: the next one begins after them."""
+    traveller = Traveller(40)
+    chat = travel(traveller)
+    target = ap.Origin("anthropic", "anthropic", "claude-sonnet-4-5")
+    context = chat.context()
+    assert len(context.ends) == 2
+    options = ProviderCallOptions(tools=chat.registry.definitions)
+    body = msgspec.json.decode(b"".join(render_call(context, options, target).chunks))
+    marked = [number for number, one in enumerate(body["messages"]) if "cache_control" in str(one["content"])]
+    assert len(marked) == 3
+    assert "cache_control" in str(body["system"])
+    assert marked[-1] >= len(body["messages"]) - 2

@@ -166,7 +166,7 @@ class RequestEncoder:
         if writer is None or writer.needs_whole():
             return self._write_whole(request)
         if (cut := _last_turn_boundary(messages, len(self._settled))) > len(self._settled):
-            self._settle(writer, messages, cut)
+            self._settle(writer, messages, cut, request.cache_prompt.ends if request.cache_prompt is not None else ())
         saved = _SavedState(writer)
         for index in range(len(self._settled), len(messages)):
             writer.add(index, messages[index])
@@ -198,7 +198,7 @@ class RequestEncoder:
         body, self.losses = self._wire.build_request(request, self._options)
         return [msgspec.json.encode(body)]
 
-    def _settle(self, writer: RequestWriter, messages: Sequence[Message], cut: int) -> None:
+    def _settle(self, writer: RequestWriter, messages: Sequence[Message], cut: int, ends: tuple[int, ...]) -> None:
         """Keep the entries of the messages before `cut` as bytes; the last ones, which may get a breakpoint, as they are."""
         for index in range(len(self._settled), cut):
             writer.add(index, messages[index])
@@ -207,6 +207,8 @@ class RequestEncoder:
         if writer.needs_whole():
             return
         marked = self._wire.spec.marked_messages
+        if marked and ends:  # they count back from the last message of the user
+            marked = max(marked, max(ends) + 1)
         start = _first_open_entry(entries, marked) if marked else len(entries) - 1
         if start > 0:
             self._encoded.append(_join(entries[:start]) + b",")
