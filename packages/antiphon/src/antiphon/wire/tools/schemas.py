@@ -35,15 +35,15 @@ class ToolSchemas:
 
     def rewrite(self, schema: dict[str, Any], losses: list[Loss], path: str) -> dict[str, Any]:
         """The schema of a tool's parameters; a root that is not an object is wrapped as the property `value`."""
-        if not self._facts.root_combinators:
+        facts = format_capabilities(self._format)
+        if not facts.root_combinators:
             schema = _without_root_combinators(schema, losses, path, self._rule)
-        schema = self._with_object_root(schema, losses, path)
-        pattern = self._facts.property_key_pattern
+        if schema.get("type") != "object":
+            schema = self._with_object_root(schema, losses, path)
+        pattern = facts.property_key_pattern
         return _with_legal_keys(schema, pattern, losses, path, self._rule) if pattern else schema
 
     def _with_object_root(self, schema: dict[str, Any], losses: list[Loss], path: str) -> dict[str, Any]:
-        if schema.get("type") == "object":
-            return schema
         if schema.get("type") is None:
             return {**schema, "type": "object"}
         if is_object_schema(schema):

@@ -58,4 +58,4 @@ def declare_tools(
             losses.append(Loss(path, "tool", f'duplicate tool name "{tool.name}"; dropped ({unique})'))
             continue
         used.add(name)
-        yield DeclaredTool(tool, names.declare(tool.name, path, losses), path)
+        yield DeclaredTool(tool, name if name == tool.name else names.declare(tool.name, path, losses), path)
