@@ -3,7 +3,7 @@
 Loop, renderer, wire writer and HTTP client are the real ones, ours and those of the other libraries (`peers.py`, in
 `.venv-context-peers`, if `make context` could install them); the provider is simulated, the same for all (`provider.py`). Results
 have 5 to 7 kB, every tenth 30 kB; a summary has 400 tokens. What a model loses by a compaction is not measured here. The results
-go to `bench/results/context.json`, the table of 200 and 1,000 rounds to `docs/context.md` and `docs/zh/context.md`.
+go to `bench/results/context.json`, the table of 200 and 1,000 rounds to `docs/library/context.md` and `docs/zh/context.md`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from bench.context.provider import Bill, Provider
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "bench" / "results" / "context.json"
-PAGES = (ROOT / "docs" / "context.md", ROOT / "docs" / "zh" / "context.md")
+PAGES = (ROOT / "docs" / "library" / "context.md", ROOT / "docs" / "zh" / "context.md")
 BEGIN, END = "<!-- bench context: begin -->\n", "<!-- bench context: end -->\n"
 PEERS = ROOT / ".venv-context-peers" / "bin" / "python"
 ROUNDS = (10, 50, 200, 1_000)
