@@ -122,10 +122,12 @@ def write_tools(tools: tuple[ToolDefinition | Native, ...], losses: list[Loss]) 
 
 
 def _write_declaration(declared: DeclaredTool, losses: list[Loss]) -> dict[str, Any]:
-    tool, name, path = declared
-    extras = own_extras(tool.native, losses, path, FORMAT)
+    tool, name, path = declared.tool, declared.name, declared.path
     if tool.strict:
         losses.append(Loss(f"{path}.strict", "strict", "Gemini does not support strict tools; dropped"))
+    if tool.native is None:
+        return declared.function(_SCHEMAS, losses, "parametersJsonSchema")
+    extras = own_extras(tool.native, losses, path, FORMAT)
     style = None if tool.freeform else schema_style(tool.native)
     if style is None and not extras.keys() & {"parameters", "parametersJsonSchema"}:
         return {**declared.function(_SCHEMAS, losses, "parametersJsonSchema"), **extras}

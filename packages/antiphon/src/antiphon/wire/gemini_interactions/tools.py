@@ -46,11 +46,11 @@ def write_tools(tools: tuple[ToolDefinition | Native, ...], losses: list[Loss]) 
 
 
 def _write_tool(declared: DeclaredTool, losses: list[Loss]) -> dict[str, Any]:
-    tool, _, path = declared
+    tool, path = declared.tool, declared.path
     if tool.strict:
         losses.append(Loss(f"{path}.strict", "strict", f"{NAME} does not support strict tools; dropped"))
-    written = {"type": "function", **declared.function(_SCHEMAS, losses)}
-    return {**written, **own_extras(tool.native, losses, path, FORMAT)}
+    written = declared.function(_SCHEMAS, losses, kind="function")
+    return written if tool.native is None else {**written, **own_extras(tool.native, losses, path, FORMAT)}
 
 
 def read_tool_choice(choice: Any) -> ToolChoice | None:

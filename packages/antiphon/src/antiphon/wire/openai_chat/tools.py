@@ -112,7 +112,7 @@ def write_tools(request: ModelRequest, body: dict[str, Any], losses: list[Loss],
 
 
 def _write_tool(declared: DeclaredTool, losses: list[Loss], dialect: Dialect) -> dict[str, Any]:
-    tool, name, path = declared
+    tool, name, path = declared.tool, declared.name, declared.path
     if tool.freeform and dialect.has_custom_tools:
         more = own_extras(translate_grammar(tool.native, FORMAT), losses, path, OPENAI, FORMAT)
         custom: dict[str, Any] = {"name": name}
@@ -120,16 +120,18 @@ def _write_tool(declared: DeclaredTool, losses: list[Loss], dialect: Dialect) ->
             custom["description"] = tool.description
         lose_function_fields(tool, losses, path)
         return {"type": "custom", "custom": {**custom, **more.pop("custom", {})}, **more}
+    function = _write_function(declared, losses, dialect)
+    if tool.native is None:
+        return {"type": "function", "function": function}
     more = own_extras(tool.native, losses, path, OPENAI, FORMAT)
     losses.extend(
         Loss(f"{path}.{key}", key, "host does not support freeform tools; dropped") for key in more.pop("custom", ())
     )
-    function = _write_function(declared, losses, dialect)
     return {"type": "function", "function": {**function, **more.pop("function", {})}, **more}
 
 
 def _write_function(declared: DeclaredTool, losses: list[Loss], dialect: Dialect) -> dict[str, Any]:
-    tool, _, path = declared
+    tool, path = declared.tool, declared.path
     function = declared.function(_SCHEMAS if dialect.enforces_schemas else None, losses)
     if tool.strict is not None:
         is_strict = tool.strict and dialect.enforces_schemas

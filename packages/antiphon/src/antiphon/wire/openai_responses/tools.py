@@ -64,20 +64,21 @@ def write_tools(tools: Sequence[ToolDefinition | Native], losses: list[Loss]) ->
 
 
 def _write_tool(declared: DeclaredTool, losses: list[Loss]) -> dict[str, Any]:
-    tool, name, path = declared
+    tool, name, path = declared.tool, declared.name, declared.path
     if tool.freeform:
         body: dict[str, Any] = {"type": "custom", "name": name}
         if tool.description is not None:
             body["description"] = tool.description
         lose_function_fields(tool, losses, path)
     else:
-        body = {"type": "function", **declared.function(_SCHEMAS, losses)}
+        body = declared.function(_SCHEMAS, losses, kind="function")
         if tool.strict is not None:
             body["strict"] = tool.strict and allows_strict(body.get("parameters"), losses, f"{path}.strict")
         elif tool.native and tool.native.get(FORMAT) == {}:
             body["strict"] = None
     native = translate_grammar(tool.native, FORMAT) if tool.freeform else tool.native
-    body.update(own_extras(native, losses, path, OPENAI, FORMAT))
+    if native is not None:
+        body.update(own_extras(native, losses, path, OPENAI, FORMAT))
     return body
 
 

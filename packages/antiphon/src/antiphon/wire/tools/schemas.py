@@ -33,6 +33,16 @@ class ToolSchemas:
     def _facts(self) -> Capabilities:
         return format_capabilities(self._format)
 
+    def accepts(self, schema: dict[str, Any]) -> bool:
+        """Whether a schema is plainly legal at its root."""
+        if schema.get("type") != "object" or not _NOT_PLAIN.isdisjoint(schema):
+            return False
+        pattern, properties = format_capabilities(self._format).property_key_pattern, schema.get("properties")
+        if not pattern or type(properties) is not dict:
+            return True
+        sent = _key_mapper(pattern)
+        return [sent(name) for name in properties] == list(properties)
+
     def rewrite(self, schema: dict[str, Any], losses: list[Loss], path: str) -> dict[str, Any]:
         """The schema of a tool's parameters; a root that is not an object is wrapped as the property `value`."""
         facts = format_capabilities(self._format)

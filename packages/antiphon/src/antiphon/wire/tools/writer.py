@@ -6,7 +6,9 @@ A tool of another format is reported and left out. So is a second one of the sam
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
+
+from msgspec import Struct
 
 from antiphon.parts import Native
 from antiphon.wire.loss import Loss
@@ -16,25 +18,28 @@ from antiphon.wire.tools.names import NameMapper
 from antiphon.wire.tools.schemas import ToolSchemas
 
 
-class DeclaredTool(NamedTuple):
+class DeclaredTool(Struct, frozen=True, gc=False):
     """A tool with the name that the format accepts, and its path in the request."""
 
     tool: ToolDefinition
     name: str
     path: str
 
-    def function(self, schemas: ToolSchemas | None, losses: list[Loss], key: str = "parameters") -> dict[str, Any]:
-        """Its name, description and schema, as a function; without `schemas` any schema is accepted."""
-        tool = self.tool
-        written: dict[str, Any] = {"name": self.name}
+    def function(
+        self, schemas: ToolSchemas | None, losses: list[Loss], key: str = "parameters", kind: str = ""
+    ) -> dict[str, Any]:
+        """Its type (if `kind` names it), name, description and schema; without `schemas` any schema is accepted."""
+        tool, name = self.tool, self.name
+        written: dict[str, Any] = {"type": kind, "name": name} if kind else {"name": name}
         if tool.description is not None:
             written["description"] = tool.description
+        schema = tool.parameters
         if tool.freeform:
             written[key] = FREEFORM_SCHEMA
-        elif tool.parameters is not None and schemas is not None:
-            written[key] = schemas.rewrite(tool.parameters, losses, f"{self.path}.parameters")
-        elif tool.parameters is not None:
-            written[key] = tool.parameters
+        elif schema is not None:
+            if schemas is not None and not schemas.accepts(schema):
+                schema = schemas.rewrite(schema, losses, f"{self.path}.parameters")
+            written[key] = schema
         return written
 
 
