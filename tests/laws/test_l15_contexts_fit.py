@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from msgspec import Struct
 
 from antiphon.context import CharacterEstimate, Compaction, TokenLedger, render_live_context
-from antiphon.conversation import Conversation, RunLimits, RunResult, ToolLoop
+from antiphon.conversation import Agent, Conversation, RunLimits, RunResult, ToolLoop
 from antiphon.conversation.compaction.recall import recall
 from antiphon.history import (
     AgentHistory,
@@ -239,21 +240,123 @@ def test_a_turn_that_is_killed_at_any_entry_continues_within_the_limit() -> None
     entries = list(chat.history.entries)
     first = next(n for n, entry in enumerate(entries) if isinstance(entry, CompactionEntry | ShortenedResultsEntry))
     for length in range(first - 1, len(entries)):
-        history = AgentHistory(entries[:length])
-        provider = Provider([Round(8, (500,))], 1.3, "anthropic", "short", window=10**9)
-        again = Conversation(
-            FunctionModel(provider.answer),
-            tools=[look],
-            history=history,
-            token_limit=5_000,
-            compaction=Compaction(),
-            counter=CharacterEstimate(),
-        )
-        limits = RunLimits(max_rounds=100, max_repeats=100)
-        finished = asyncio.run(asyncio.wait_for(ToolLoop(again, limits=limits).run(), 60))
-        assert finished.reason == "answered"
-        assert max(provider.sizes, default=0) <= 5_000
-        check_nothing_is_lost(again)
+        go_on(AgentHistory(entries[:length]))
+
+
+def go_on(history: AgentHistory, *question: str, rounds: int = 1) -> None:
+    """Continue a history in a conversation of its own: it ends with an answer, within the limit, and nothing is lost."""
+    provider = Provider([Round(8, (500,))] * rounds, 1.3, "anthropic", "short", window=10**9)
+    chat = Conversation(
+        FunctionModel(provider.answer),
+        tools=[look],
+        history=history,
+        token_limit=5_000,
+        compaction=Compaction(),
+        counter=CharacterEstimate(),
+    )
+    limits = RunLimits(max_rounds=100, max_repeats=100)
+    finished = asyncio.run(asyncio.wait_for(ToolLoop(chat, limits=limits).run(*question), 60))
+    assert finished.reason == "answered"
+    assert max(provider.sizes, default=0) <= 5_000
+    check_nothing_is_lost(chat)
+
+
+messages = st.sampled_from([(), ("Go on.",)])
+
+
+@cache
+def compacted_entries() -> tuple[HistoryEntry, ...]:
+    """A turn of 40 rounds at a limit of 5,000, with segments and shortened results."""
+    turn = [Round(8, (500, 40) if number % 3 else (900,)) for number in range(40)]
+    chat, finished = play(Provider(turn, 1.3, "anthropic", "short", window=10**9), 5_000)
+    assert finished.reason == "answered"
+    return tuple(chat.history.entries)
+
+
+@given(data=st.data(), rounds=st.integers(1, 12))
+@settings(max_examples=12, deadline=None)
+def test_a_rollback_over_a_compaction_and_back(data: st.DataObject, rounds: int) -> None:
+    """Before the compaction its originals are there again, and another one may follow; after the way back, it is what it was."""
+    history = AgentHistory(compacted_entries())
+    end, seen = history.version, list(render_live_context(history.snapshot()))
+    segments = [entry for entry in history.entries if isinstance(entry, CompactionEntry)]
+    over = data.draw(st.sampled_from(segments))
+    back = data.draw(st.integers(2, over.sequence_number - 1))
+    history.rollback(back)
+    assert list(render_live_context(history.snapshot())) == list(render_live_context(history.fork(back).snapshot()))
+    assert over not in history.effective
+    go_on(history, *data.draw(messages), rounds=rounds)
+    history.rollback(end)
+    assert list(render_live_context(history.snapshot())) == seen
+    go_on(history, "And now?", rounds=rounds)
+
+
+@given(data=st.data(), rounds=st.integers(1, 12))
+@settings(max_examples=12, deadline=None)
+def test_a_fork_inside_of_a_segment(data: st.DataObject, rounds: int) -> None:
+    """The fork has the originals up to there and not the summary that came later; where it began, nothing changes."""
+    history = AgentHistory(compacted_entries())
+    seen = list(render_live_context(history.snapshot()))
+    segment = data.draw(st.sampled_from([entry for entry in history.entries if isinstance(entry, CompactionEntry)]))
+    fork = history.fork(data.draw(st.integers(max(2, segment.since), segment.up_to)))
+    assert segment not in fork.effective
+    go_on(fork, *data.draw(messages), rounds=rounds)
+    assert list(render_live_context(history.snapshot())) == seen
+
+
+@pytest.mark.parametrize("by", ["assignment", "hand-off"])
+@given(
+    before=st.integers(1, 12),
+    after=st.integers(0, 12),
+    words=st.integers(100, 3_000),
+    small=st.sampled_from(["gpt-4", "gpt-3.5-turbo"]),
+    factor=st.sampled_from([1.0, 1.4]),
+)
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_a_switch_to_a_smaller_window_in_the_middle_of_a_run(
+    by: str, before: int, after: int, words: int, small: str, factor: float
+) -> None:
+    """By a tool that sets another model, or by an agent that hands off to one with its own."""
+    turn = [Round(8, (words,)) for _ in range(before + after)]
+    provider = Provider(turn, factor, "openai-chat", "short", window=10**9)
+    called: list[tuple[str, int]] = []
+
+    def model(name: str) -> FunctionModel:
+        def answer(context: Sequence[ContextEntry], options: ProviderCallOptions) -> ModelOutput | ProviderError:
+            if by == "hand-off" and name == "gpt-4o" and provider.played == before:
+                called.append((name, provider.count(context, options)))
+                over = ToolCallRequest("hand_off_to_small", "over", "{}")
+                return ModelOutput(parts=(over,), usage=TokenUsage(called[-1][1], 20))
+            made = provider.answer(context, options)
+            called.append((name, provider.sizes[-1]))
+            return made
+
+        return FunctionModel(answer, name=name)
+
+    models = {name: model(name) for name in ("gpt-4o", small)}
+
+    @tool(effect="read", name="look")
+    async def look_and_switch(size: int, seed: int) -> str:
+        "Look at something."
+        if by == "assignment" and provider.played == before:
+            chat.model = models[small]
+        return prose(size, seed)
+
+    chat = Conversation(
+        models["gpt-4o"], tools=[look_and_switch], compaction=Compaction(), counter=CharacterEstimate(), system="Look."
+    )
+    limits = RunLimits(max_rounds=100, max_repeats=100)
+    if by == "assignment":
+        loop = ToolLoop(chat, limits=limits)
+    else:
+        second = Agent("small", "Look at the rest.", model=models[small], limits=limits)
+        loop = Agent("large", "Look.", model=models["gpt-4o"], hand_offs=[second], limits=limits).loop(chat)
+    finished = asyncio.run(asyncio.wait_for(loop.run("Visit all depots."), 60))
+    assert (finished.reason, provider.played) == ("answered", before + after)
+    assert {name for name, _ in called} == {"gpt-4o", small}
+    for name, size in called:
+        assert size <= (chat.limit_of(models[name]) or 0), name
+    check_nothing_is_lost(chat)
 
 
 def test_a_masking_hook_masks_what_is_summarised() -> None:

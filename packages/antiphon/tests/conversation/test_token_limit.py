@@ -9,7 +9,7 @@ import pytest
 
 import antiphon as ap
 from antiphon.context import CharacterEstimate
-from antiphon.wire.capabilities import capabilities_for
+from antiphon.wire.capabilities import capabilities_for, capability_data
 
 
 @pytest.mark.parametrize(
@@ -19,11 +19,20 @@ from antiphon.wire.capabilities import capabilities_for
         ("GPT-4.1", 838_060),
         ("gpt-5", 272_000),
         ("anthropic/claude-sonnet-4-5", 136_000),
+        ("gpt-4", 4_096),
         ("my-own-model", None),
     ],
 )
 def test_a_fifth_of_the_window_and_the_longest_answer_are_left(model: str, limit: int | None) -> None:
     assert capabilities_for(model, "").compaction_limit == limit
+
+
+def test_every_model_of_the_table_has_room_for_a_conversation() -> None:
+    """Also one whose longest answer takes its whole window."""
+    models = [name for family in capability_data().families for name in family.examples]
+    limits = {name: limit for name in models if (limit := capabilities_for(name, "").compaction_limit) is not None}
+    assert len(limits) > 50
+    assert [name for name, limit in limits.items() if limit < 4_000] == []
 
 
 def test_token_limit_follows_the_model() -> None:

@@ -141,9 +141,12 @@ class Capabilities(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid
     @property
     def compaction_limit(self) -> int | None:
         """The number of tokens at which a conversation should be summarised: it leaves a fifth of the context window free, and
-        room for the longest answer. None if the window is not known."""
+        room for the longest answer; half of the window, where that answer may take all of it. None if it is not known."""
         window = self.context_window
-        return None if window is None else min(window * 4 // 5, window - (self.max_output_tokens or 0))
+        if window is None:
+            return None
+        left = window - (self.max_output_tokens or 0)
+        return min(window * 4 // 5, left) if left > 0 else window // 2
 
     def accepts_thinking(self, mode: ThinkingMode) -> bool:
         """Whether thinking may be set in this way; unknown models accept all."""
