@@ -363,6 +363,7 @@ class ModelCall:
             kind = tracker.error.kind if tracker.error else self._withheld or self.stop_reason
             who = report.origin.provider or self.client.name
             self._note("model call", f"{who}: {kind}: {error or 'no output'}", structs.replace(metadata, source=""))
+            chat.note_refusal(tracker.error, self._tools, self._asked)
         else:
             self._request_approval(output)
             appended = chat.history.append(output)

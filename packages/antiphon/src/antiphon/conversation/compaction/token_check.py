@@ -187,19 +187,26 @@ class TokenCheck:
 
             record_compaction(self, output)  # type: ignore[arg-type]
 
+    def note_refusal(
+        self,
+        error: ProviderError | None,
+        tools: Sequence[ToolDefinition] | None = None,
+        model: str | ProviderClient | None = None,
+    ) -> None:
+        """If a provider refused a request as too long, remember its size: none of that size is sent again."""
+        if error is not None and error.kind == "context_length" and self.compaction is not None:
+            self.gauge.lower_ceiling(self._name_of(model), self._size("", tools, model))
+
     async def shrink_after(
         self,
         error: ProviderError,
         tools: Sequence[ToolDefinition] | None = None,
         model: str | ProviderClient | None = None,
     ) -> bool:
-        """Make the conversation smaller if a provider refused it as too long; whether it can be sent again."""
-        if error.kind != "context_length" or self.compaction is None:
+        """Make the conversation smaller if a provider refused it as too long (`note_refusal`); whether it can be sent again."""
+        limit = self.gauge.limit(self._name_of(model), self._limit_for(model))
+        if error.kind != "context_length" or self.compaction is None or limit is None:
             return False
-        name = self._name_of(model)
-        self.gauge.lower_ceiling(name, self._size("", tools, model))
-        limit = self.gauge.limit(name, self._limit_for(model))
-        assert limit is not None
         return await self._compaction(self.compaction, int(limit * _AFTER_REFUSAL), "", tools, model).run()
 
     def _compaction(
