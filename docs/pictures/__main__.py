@@ -2,7 +2,7 @@
 
 All are taken at twice the size. The first minute is of the guided tour; chat, history and replay use a stand-in for
 a provider; the status page shows a gateway with scripted traffic. A picture in which text is cut at an edge is refused.
-`docs/pictures chat`, `status`, `replay`, `tour` and `animation` take only those.
+`docs/pictures chat`, `status`, `replay`, `long-turn`, `tour` and `animation` take only those.
 """
 
 from __future__ import annotations
@@ -21,6 +21,9 @@ from conform_run import take_conform_run
 from kill_and_resume import take_kill_and_resume
 from lisbon_chat import QUESTION as BOOKING
 from lisbon_chat import lisbon_chat
+from long_turn import ANSWER as LONG_ANSWER
+from long_turn import QUESTION as LONG_QUESTION
+from long_turn import long_turn_chat
 from playwright.sync_api import Page, sync_playwright
 from replay_chat import MODEL, replay_chat
 from status_traffic import ADMIN, busy_gateway
@@ -82,6 +85,9 @@ def main() -> None:
     if only in ([], ["replay"]):
         with tempfile.TemporaryDirectory() as folder, replay_chat(Path(folder)) as (server, conversation):
             take_replay(browser, address_of(server), conversation)
+    if only in ([], ["long-turn"]):
+        with tempfile.TemporaryDirectory() as folder, long_turn_chat(Path(folder)) as server:
+            take_long_turn(browser, address_of(server))
     if only not in ([], ["tour"]):
         return
     with tempfile.TemporaryDirectory() as home:
@@ -225,6 +231,25 @@ def take_replay(browser: str, address: str, conversation: str) -> None:
         at_rest(page)
         page.wait_for_timeout(500)
         shot(page, "replay.png")
+        chromium.close()
+
+
+def take_long_turn(browser: str, address: str) -> None:
+    """A turn of 200 rounds, and its history at the moment of the last summary."""
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=browser, args=FLAGS)
+        page = chromium.new_page(**DESKTOP)
+        page.set_default_timeout(240_000)
+        page.goto(address)
+        page.locator("#composer-text").fill(LONG_QUESTION)
+        page.keyboard.press("Enter")
+        page.locator(".prose").get_by_text(LONG_ANSWER).first.wait_for()
+        at_rest(page)
+        page.get_by_text("History", exact=True).first.click()
+        page.locator(".entry[data-kind=compaction] > button").last.click()
+        page.locator(".rendered .turn-card.new").first.wait_for()
+        page.wait_for_timeout(300)
+        shot(page, "long-turn.png")
         chromium.close()
 
 

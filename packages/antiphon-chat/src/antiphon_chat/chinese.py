@@ -82,10 +82,12 @@ CHINESE: Mapping[str, str] = MappingProxyType(
         " · {count} results": " · {count} 条结果",
         " [{count} lines, Ctrl-O]": " [{count} 行，Ctrl-O 展开]",
         "the first agent": "第一个智能体",
-        "{tokens:,} tokens, over the limit of {limit:,}; older parts are shortened or summarised (/history)": (
-            "{tokens:,} token，超过上限 {limit:,}；较早的内容会被缩短或压缩为摘要（/history）"
-        ),
-        "entries {since} to {to} are shortened for the model": "第 {since} 至 {to} 条已为模型缩短",
+        "entries {since} to {to} summarised": "第 {since} 至 {to} 条已压缩为摘要",
+        "entries {since} to {to} left out": "第 {since} 至 {to} 条已省略",
+        "1 result shortened": "1 条结果已缩短",
+        "{count:,} results shortened": "{count:,} 条结果已缩短",
+        "1 result shortened to a note": "1 条结果已缩短为一行说明",
+        "{count:,} results shortened to notes": "{count:,} 条结果已缩短为一行说明",
         "stopped: the conversation is too large for the model, and nothing more can be left out": (
             "已停止：对话超出模型上限，已没有可以省略的内容"
         ),

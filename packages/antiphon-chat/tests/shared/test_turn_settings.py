@@ -10,12 +10,13 @@ import pytest
 import antiphon as ap
 from antiphon.conversation import RunLimits
 from antiphon.providers.scripted import FunctionModel, ScriptedModel, call
+from antiphon.tools.registry import ToolRegistry
 from antiphon_chat.page.mounted.gateway_chat import turn_settings
-from antiphon_chat.shared.session import TurnSettings
+from antiphon_chat.shared.session import TurnSettings, open_conversation
 from antiphon_gateway.config.file import load_config
 from antiphon_gateway.config.problems import ConfigError
 from antiphon_gateway.config.settings import ChatPageSettings
-from page.rig import served
+from page.rig import OFFLINE, served
 
 
 def look() -> str:
@@ -95,9 +96,16 @@ def test_long_conversation_is_summarised_on_the_page(tmp_path: Path) -> None:
         assert "They greeted each other." in summaries
 
 
-def test_summary_can_be_turned_off() -> None:
-    chat = ap.Conversation(ScriptedModel("Hi."), token_limit=TurnSettings(token_limit=None).token_limit)
-    assert chat.token_limit is None
+def test_compaction_is_on_unless_it_is_turned_off(tmp_path: Path) -> None:
+    assert open_conversation(ap.AgentHistory(), OFFLINE, ToolRegistry()).compaction is not None
+    off = TurnSettings(token_limit=None)
+    with served(tmp_path / "chats.db", FunctionModel(lambda *_: "Yes."), turns=lambda: off) as browser:
+        conversation = browser.create()
+        for _ in range(4):
+            browser.ask(conversation, "Hello. " * 100)
+        shown = browser.show(conversation)
+        assert shown["token_limit"] is None
+        assert {entry["kind"] for entry in shown["entries"]} == {"model_input", "model_output"}
 
 
 def chat_table(place: Path, lines: str) -> ChatPageSettings:

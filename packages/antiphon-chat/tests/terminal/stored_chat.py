@@ -20,6 +20,15 @@ def streamed(*texts: str, reasoning: str = "") -> bytes:
     return b"".join(b"data: %b\n\n" % msgspec.json.encode(body) for body in bodies) + b"data: [DONE]\n\n"
 
 
+def called(tool: str, **arguments: Any) -> bytes:
+    """A stream of Chat Completions that calls a tool."""
+    function = {"name": tool, "arguments": msgspec.json.encode(arguments).decode()}
+    call = {"index": 0, "id": f"call_{arguments}", "type": "function", "function": function}
+    choices: list[dict[str, Any]] = [{"delta": {"tool_calls": [call]}}, {"delta": {}, "finish_reason": "tool_calls"}]
+    bodies = [{"id": "c", "choices": [{"index": 0, **choice}]} for choice in choices]
+    return b"".join(b"data: %b\n\n" % msgspec.json.encode(body) for body in bodies) + b"data: [DONE]\n\n"
+
+
 def kept(place: Path, note: str = "") -> AgentHistory:
     """The last conversation in the store; with a note, if one is given, by another writer."""
     with SqliteStore(place / "antiphon" / "history.db") as store:

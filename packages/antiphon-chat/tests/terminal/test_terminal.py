@@ -18,9 +18,9 @@ from antiphon.history import (
 )
 from antiphon.parts import Document, Image
 from antiphon.tools.builtin import PlanStore
-from providers.scripted_server import Reply, ScriptedServer
+from providers.scripted_server import Received, Reply, ScriptedServer
 from support.terminal import Terminal, with_model
-from terminal.stored_chat import inputs, kept, streamed
+from terminal.stored_chat import called, inputs, kept, streamed
 
 INTERRUPT, LEAVE, EXPAND, NEWLINE = "\x03", "\x04", "\x0f", "\x1b\r"
 COLOURS = re.compile(rb"\x1b\[[0-9;]*(?:3[0-8]|4[0-8]|9[0-7])[;m]")
@@ -479,3 +479,30 @@ def test_one_shot_on_a_terminal_is_drawn(server: ScriptedServer, tmp_path: Path)
     assert [f"Line {number} of many." in words for number in range(1, 31)] == [True] * 30
     assert words.count("第一 and last.") == 1
     assert words.count("Line 1 of many.") == 1
+
+
+def test_a_long_turn_says_what_was_compacted(server: ScriptedServer, tmp_path: Path) -> None:
+    tools = tmp_path / "own.py"
+    tools.write_text(
+        "import antiphon as ap\n\n\n@ap.tool\ndef look(at: int) -> str:\n    'Look.'\n    return 'lorem ipsum ' * 80\n"
+    )
+    looked = 0
+
+    def reply(request: Received) -> Reply:
+        nonlocal looked
+        if b"has grown long" in request.body:
+            return Reply(body=streamed("Nothing was found yet."))
+        looked += 1
+        return Reply(body=called("look", at=looked) if looked <= 30 else streamed("That is all."))
+
+    server.play(reply)
+    limits = ("--no-tools", "--token-limit", "1500", "--max-rounds", "40")
+    with with_model(server, tmp_path, "--tools", str(tools), *limits) as terminal:
+        terminal.sees("Ctrl-D: quit")
+        terminal.send("look around")
+        terminal.sees("That is all.")
+        assert re.search(r"\d+ results shortened to notes", terminal.words)
+        assert re.search(r"entries \d+ to \d+ summarised", terminal.words)
+        assert "over the limit" not in terminal.words
+        terminal.type(LEAVE)
+        assert terminal.ends() == 0

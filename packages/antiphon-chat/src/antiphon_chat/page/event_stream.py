@@ -43,6 +43,8 @@ class EntryAppended(Struct, frozen=True, tag=True):
     entry: HistoryEntry
     place: EntryPosition
     prices: PriceTable | None = None
+    shortened: int | None = None
+    """How many results it shortens, if it does that."""
 
 
 class TurnFailed(Struct, frozen=True, tag=True):
@@ -156,7 +158,9 @@ def frame_without_id(event: Any) -> bytes:
     """An event without an id: no client resumes from it."""
     if isinstance(event, EntryAppended):
         is_effective = not isinstance(event.entry, RollbackEntry)
-        entry = entry_json(event.entry, event.place, is_effective=is_effective, prices=event.prices)
+        entry = entry_json(
+            event.entry, event.place, is_effective=is_effective, prices=event.prices, shortened=event.shortened
+        )
         event_data = b'{"type":"EntryAppended","entry":%s}' % entry
     else:
         event_data = msgspec.json.encode(event)

@@ -37,11 +37,18 @@ _EXCERPT = 200
 
 
 def entry_json(
-    entry: HistoryEntry, place: EntryPosition, *, is_effective: bool = True, prices: PriceTable | None = None
+    entry: HistoryEntry,
+    place: EntryPosition,
+    *,
+    is_effective: bool = True,
+    prices: PriceTable | None = None,
+    shortened: int | None = None,
 ) -> bytes:
-    """The entry as JSON, with its cost by `prices`."""
+    """The entry as JSON, with its cost by `prices`, and how many results it shortens, if it does that."""
     stored = extract_media(entry)[0].rstrip()
-    position = {"turn": place.turn, "round": place.round, "effective": is_effective}
+    position: dict[str, Any] = {"turn": place.turn, "round": place.round, "effective": is_effective}
+    if shortened is not None:
+        position["shortened"] = shortened
     facts = msgspec.json.encode(position | _cost(entry, prices))
     blocks = b',"blocks":[' + b",".join(_blocks(entry)) + b"]" if isinstance(entry, _DRAWN) else b""
     return stored[:-1] + blocks + b"," + facts[1:]

@@ -44,6 +44,7 @@ from antiphon_chat.page.event_stream import (
     frame,
     frame_without_id,
 )
+from antiphon_chat.shared.compactions import shortened_by
 from antiphon_chat.shared.models import record_model
 from antiphon_chat.shared.partial_answers import PartialAnswers
 
@@ -317,7 +318,8 @@ class LiveConversation:
             if isinstance(entry, ModelOutputEntry):
                 self._drawing.reset()
             self.version = entry.sequence_number
-            self.events.add(EntryAppended(entry, self.places[entry.sequence_number], self._prices()))
+            place, shortened = self.places[entry.sequence_number], shortened_by(entry, snapshot.effective)
+            self.events.add(EntryAppended(entry, place, self._prices(), shortened))
 
     # Watchers.
 

@@ -56,7 +56,7 @@ class TurnSettings(Struct, frozen=True, kw_only=True):
     limits: RunLimits = RunLimits()
     embedded_calls: EmbeddedSetting = "auto"
     token_limit: int | Literal["auto"] | None = "auto"
-    """Where the earlier turns are replaced by a summary: `auto` is 80 % of the model's context window; None is never."""
+    """Above it, older parts are shortened or summarised: `auto` is 80 % of the model's context window; None is never."""
     has_memory_tool: bool = False
     """Whether the model may read and edit its notebook."""
     agents: tuple[Agent, ...] = ()

@@ -73,6 +73,7 @@ class TerminalChat:
         self.editor: LineEditor | PlainInput = PlainInput(self._is_free) if is_dumb else self._line_editor()
         self._turn_view = TurnView(self.renderer, self.editor, self.collapsed)
         self._turn_view.turn_spending = self._turn_spending
+        self._turn_view.effective = lambda: self.session.history.effective
         if not is_dumb:
             self.editor.live = self._turn_view.live
 

@@ -55,7 +55,7 @@ async def one_shot(session: ChatSession, content: list[InputPart], *, as_json: b
     if handles_interrupt := signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         running.add_signal_handler(signal.SIGINT, interrupt)
     try:
-        finished = await run_turn(session, _view(as_json=as_json), content)
+        finished = await run_turn(session, _view(session, as_json=as_json), content)
     finally:
         if handles_interrupt and not interrupting:
             running.remove_signal_handler(signal.SIGINT)
@@ -100,7 +100,7 @@ def _without_text(session: ChatSession, finished: RunResult) -> str:
     )
 
 
-def _view(*, as_json: bool) -> View:
+def _view(session: ChatSession, *, as_json: bool) -> View:
     if as_json:
         return JsonView()
     is_drawn = sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb" and find_spec("rich") is not None
@@ -112,4 +112,5 @@ def _view(*, as_json: bool) -> View:
     screen = TerminalScreen()
     view = TurnView(Renderer(), screen)
     screen.live = view.live
+    view.effective = lambda: session.history.effective
     return view

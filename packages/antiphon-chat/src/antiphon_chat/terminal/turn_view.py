@@ -11,7 +11,7 @@ import asyncio
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from time import monotonic
 from typing import Any, Protocol, TextIO
 
@@ -21,7 +21,6 @@ from antiphon.cli.terminal import ellipsize, escape_control_chars, width_of, wri
 from antiphon.conversation import (
     AgentSwitched,
     ApprovalNeeded,
-    CompactionNeeded,
     EntryAppended,
     LoopEvent,
     LoopFinished,
@@ -36,11 +35,12 @@ from antiphon.conversation import (
     ToolCallProgress,
     ToolCallStarted,
 )
-from antiphon.history import CompactionEntry, ShortenedResultsEntry
+from antiphon.history import CompactionEntry, HistoryEntry, ShortenedResultsEntry
 from antiphon.parts import InputPart, ToolCallRequest, ToolCallResult
 from antiphon.tools.builtin import plan_of, plans_of
 from antiphon.tools.builtin.plan_text import text_without_data
 from antiphon_chat.language import translate
+from antiphon_chat.shared.compactions import compaction_line
 from antiphon_chat.shared.markdown import MarkdownBlocks
 from antiphon_chat.shared.provider_errors import format_error, format_retry
 from antiphon_chat.shared.session import ChatSession
@@ -89,6 +89,8 @@ class TurnView:
         """The queued messages, shown below."""
         self.turn_spending: Callable[[], Spending | None] = lambda: None
         """What the turn that has just ended cost."""
+        self.effective: Callable[[], Iterable[HistoryEntry]] = lambda: ()
+        """The entries of the conversation that count."""
         self._renderer = renderer
         self._screen = screen
         self._blocks: MarkdownBlocks | None = None
@@ -145,19 +147,9 @@ class TurnView:
                 self._note(f"{event.before} → {event.after}")
             case AgentSwitched():
                 self._note(f"{event.before or translate('the first agent')} → {event.after}")
-            case CompactionNeeded():
-                self._note(
-                    translate(
-                        "{tokens:,} tokens, over the limit of {limit:,}; older parts are shortened or summarised (/history)",
-                        tokens=event.tokens,
-                        limit=event.limit,
-                    )
-                )
             case EntryAppended(entry=CompactionEntry() | ShortenedResultsEntry() as entry):
-                note = translate(
-                    "entries {since} to {to} are shortened for the model", since=entry.since, to=entry.up_to
-                )
-                self._note(note)
+                if line := compaction_line(self.effective(), entry):
+                    self._note(line)
             case ApprovalNeeded():
                 self._end_output()
             case LoopFinished():

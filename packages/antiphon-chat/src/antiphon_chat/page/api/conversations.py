@@ -22,6 +22,7 @@ from antiphon_chat.page.history_view import cache_findings, draw_ahead, entry_js
 from antiphon_chat.page.live_conversation import LiveConversation
 from antiphon_chat.page.open_conversations import OpenConversations, owner_tag
 from antiphon_chat.page.request import ApiError, ChatRequest
+from antiphon_chat.shared.compactions import shortened_by
 from antiphon_chat.shared.conversations.changes import check_texts, clean_title, roll_back, set_texts, set_title
 from antiphon_chat.shared.conversations.export import ExportFormat, export, file_name
 from antiphon_chat.shared.conversations.importing import import_conversation
@@ -149,6 +150,7 @@ class ConversationApi:
                     live.places[entry.sequence_number],
                     is_effective=entry.sequence_number in effective,
                     prices=prices,
+                    shortened=shortened_by(entry, snapshot.effective),
                 )
             )
             for entry in later

@@ -403,7 +403,10 @@ export class Thread {
   }
 
   _draw_shortened_results(entry) {
-    this._insert(remark(say("shortened", rangeOf(entry))));
+    const { shortened: count, max_chars: chars } = entry;
+    if (!count) return; // all of them were notes before
+    const word = chars ? "clamped" : "shortened";
+    this._insert(remark(say(count === 1 ? `${word}One` : word, { count: formatNumber(count) })));
   }
 
   _draw_compaction(entry) {

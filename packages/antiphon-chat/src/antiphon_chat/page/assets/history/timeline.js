@@ -204,6 +204,6 @@ function heading({ number, summary }, action) {
 
 /** The content of an entry, without what its row already shows. */
 function shown(entry) {
-  const { kind, sequence_number: number, turn, round, effective, blocks, cost, ...rest } = entry;
+  const { kind, sequence_number: number, turn, round, effective, blocks, cost, shortened, ...rest } = entry;
   return rest;
 }
