@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,12 +13,12 @@ import msgspec
 import pytest
 
 import antiphon as ap
-from antiphon.context import Compaction
+from antiphon.context import CharacterEstimate, Compaction, TokenLedger
 from antiphon.context.model_usage import model_calls_of
 from antiphon.conversation import Conversation, ToolLoop
 from antiphon.conversation.compaction import compact
 from antiphon.errors import ContextError, ContextLimitReached, ConversationError
-from antiphon.history import CompactionEntry, ContextEntry, ModelInputEntry, ShortenedResultsEntry
+from antiphon.history import CompactionEntry, ContextEntry, HistoryEntry, ModelInputEntry, ShortenedResultsEntry
 from antiphon.parts import Text, ToolCallRequest, text_of
 from antiphon.prices import PriceOverride, PriceTable
 from antiphon.providers.call import ProviderCallOptions
@@ -154,6 +155,27 @@ def test_pinned_entries_and_results_of_tools_that_keep_them_stay() -> None:
         chat.pin(99_999)
 
 
+def test_a_result_that_the_tool_of_an_agent_keeps_stays_after_a_hand_off() -> None:
+    """Though the tool is neither among those of the conversation nor of the agent that took over."""
+
+    @tool(effect="read", keep_result=True)
+    async def plan() -> str:
+        "The plan."
+        return "The plan: " + "first this, then that. " * 20
+
+    traveller = Traveller(60)
+    first = iter([call("weather", city="Oslo"), call("plan"), call("hand_off_to_driver")])
+    scout_model = FunctionModel(lambda *_: next(first), name="scout")
+    driver = ap.Agent("driver", "Drive.", tools=[weather], model=FunctionModel(traveller), max_rounds=1_000)
+    scout = ap.Agent("scout", "Plan.", tools=[weather, plan], model=scout_model, hand_offs=[driver], max_rounds=1_000)
+    chat = Conversation(scout_model, token_limit=6_000, compaction="auto")
+    assert asyncio.run(scout.loop(chat).run("Where does it rain?")).text == "It rains everywhere."
+    shown = {part.tool_name: part for e in chat.context() for part in e.content if isinstance(part, ap.ToolCallResult)}
+    assert shown["plan"].result_markdown.startswith("The plan: first this")
+    assert any(isinstance(entry, CompactionEntry) for entry in chat.history.entries)
+    assert "Rain in Oslo" not in "\n".join(part.result_markdown for part in shown.values())
+
+
 def test_first_results_that_the_same_call_brought_again_are_cleared() -> None:
     class Reader(Traveller):
         """Looks at the same two cities again and again."""
@@ -208,6 +230,40 @@ def test_another_model_reads_the_range_alone() -> None:
     compaction = chat.history.snapshot().compaction
     assert compaction is not None
     assert compaction.summary == "Written by another."
+
+
+def test_another_model_with_a_small_window_reads_the_range_in_pieces() -> None:
+    """Each piece is within its window and has a summary; together they have every entry of the range, once."""
+    ledger, sizes, read = TokenLedger(CharacterEstimate()), list[int](), list[list[int]]()
+
+    def write(context: Sequence[ContextEntry], options: ProviderCallOptions) -> ScriptedAnswer:
+        sizes.append(sum(map(ledger.tokens_of, context)))
+        read.append([entry.sequence_number for entry in context[:-1] if isinstance(entry, HistoryEntry)])
+        return f"Piece {len(sizes)}."
+
+    class Talker(Traveller):
+        """Says much with every call, which no clear of results takes out."""
+
+        def __call__(self, context: Sequence[ContextEntry], options: ProviderCallOptions) -> ScriptedAnswer:
+            answer = super().__call__(context, options)
+            sizes.append(0)
+            said = f"Of city {self.visited}: " + "much to say " * 150
+            return [said, answer] if isinstance(answer, ToolCallRequest) else answer
+
+    writer = FunctionModel(write, name="gpt-4")
+    chat = travel(
+        Talker(25), token_limit=16_000, compaction=Compaction(model=writer, thrift="off"), counter=CharacterEstimate()
+    )
+    window = chat.limit_of(writer)
+    assert window == 4_096
+    assert max(sizes) <= window
+    assert any(one and two for one, two in itertools.pairwise(sizes)), "more than one piece for one request"
+    segments = [entry for entry in chat.history.entries if isinstance(entry, CompactionEntry)]
+    assert all(segment.summary.startswith("Piece ") for segment in segments)
+    numbers = [number for piece in read for number in piece]
+    assert numbers == sorted(set(numbers)), "nothing twice, and in order"
+    left_out = {number for omitted in chat.context().left_out for number in omitted.sequence_numbers}
+    assert left_out == set(numbers), "nothing is left out that was not read"
 
 
 def test_the_view_is_the_same_in_another_process(tmp_path: Path) -> None:

@@ -115,10 +115,15 @@ class CompactionPlanner:
             return None
         return self._clamp(new, int(self._room * CLAMP_SHARE))
 
-    def next_step(self, *, can_summarize: bool = True) -> Step | None:
-        """What to do next if the entries do not fit; None if nothing can be done any more, or if they fit."""
+    def next_step(self, *, can_summarize: bool = True, after: Tier | None = None) -> Step | None:
+        """What to do next if the entries do not fit; None if nothing can be done any more, or if they fit.
+
+        `after` is the step before. Another model that reads a range in pieces reads them down to the target: one change of
+        the prefix, not one per piece.
+        """
         if self.fits:
-            return None
+            is_in_pieces = after == "segment" and self._reading_room is not None
+            return self.segment() if is_in_pieces and self.weight > self._room * self._options.target else None
         if (step := self.clamp()) is not None:
             return step
         for clear in (self.clear(only_repeated=True), self.clear()):

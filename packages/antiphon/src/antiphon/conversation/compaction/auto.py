@@ -108,12 +108,13 @@ class AutoCompaction:
 
     async def run(self) -> bool:
         """Take one step after the other until the request fits; whether there was any."""
-        can_summarize = True
+        can_summarize, after = True, None
         for number in range(_MOST_STEPS):
-            step = (planner := self._planner()).next_step(can_summarize=can_summarize)
+            step = (planner := self._planner()).next_step(can_summarize=can_summarize, after=after)
             if step is None:
                 return number > 0
-            can_summarize = await self._apply(step, planner.max_summary_tokens) and can_summarize
+            is_done = await self._apply(step, planner.max_summary_tokens)
+            can_summarize, after = is_done and can_summarize, step.tier if is_done else None
         return True
 
     async def summarize_now(self) -> CompactionEntry:
