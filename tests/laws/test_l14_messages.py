@@ -224,7 +224,7 @@ def test_a_message_that_a_defect_ends_is_recorded_once(monkeypatch: pytest.Monke
 
 def test_messages_that_a_shutdown_ends_are_recorded_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("antiphon_gateway.serve.DRAIN_SECONDS", 0.1)
-    with observed() as watch:
+    with observed(ends_idle=False) as watch:
         connection = Conversation(watch, "end")
         connection.begin(hang())
         connection.send(model=MODEL, store=False, input="waits")
@@ -237,7 +237,7 @@ def test_messages_that_a_shutdown_ends_are_recorded_once(monkeypatch: pytest.Mon
 def test_messages_that_wait_at_a_shutdown_are_refused_and_recorded_once() -> None:
     gate = threading.Event()
     with ThreadPoolExecutor(1) as pool:
-        with observed() as watch:
+        with observed(ends_idle=False) as watch:
             connection = Conversation(watch, "drain")
             connection.begin(lambda reply: structs.replace(reply, gate=gate))
             connection.send(model=MODEL, store=False, input="waits")

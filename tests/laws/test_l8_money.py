@@ -218,6 +218,7 @@ def test_side_calls_are_paid_by_the_run() -> None:
     chat = priced(FunctionModel(answer), token_limit=700)
     for _ in range(4):
         chat.add("before " * 200)
+        chat.history.append(ModelOutputEntry.of("Noted."))  # what was not answered is never summarised
     chat.on_compaction(compact_when_needed)
     result = ToolLoop(chat, max_cost=0.5, max_rounds=50, max_repeats=0).run_sync("Go.")
     notes = [e for e in chat.history.entries if isinstance(e, DebugLogEntry) and e.category == "side call"]

@@ -26,7 +26,9 @@ PAGE = CHAT / "page" / "assets"
 LOCALES = PAGE / "texts"
 SHARED = LIBRARY / "page"
 INDEX = (PAGE / "index.html").read_text(encoding="utf-8")
-SCRIPTS = "\n".join(path.read_text(encoding="utf-8") for path in sorted([*PAGE.rglob("*.js"), *SHARED.glob("*.js")]))
+OURS = [path for path in sorted([*PAGE.rglob("*.js"), *SHARED.glob("*.js")]) if ".min." not in path.name]
+"""What is minified is another project's, and runs in a frame that reaches nothing."""
+SCRIPTS = "\n".join(path.read_text(encoding="utf-8") for path in OURS)
 MADE_BY_THE_SERVER = {"footnotes", "level-1", "level-2", "level-3", "middle"}
 """Classes in the blocks of `chat/markdown.py`."""
 
@@ -37,11 +39,12 @@ def texts(language: str) -> dict[str, str]:
 
 
 def is_used(name: str) -> bool:
-    """Whether a script or the page has this name, whole or as a beginning that is completed there (`code-${kind}`)."""
+    """Whether a script or the page has this name, whole or as a part that is completed there (`code-${kind}`, `${word}One`)."""
     prefix = re.match(r"(\w+?[_-])\w", name)
     return bool(
         re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", SCRIPTS + INDEX)
         or (prefix and f"{prefix[1]}${{" in SCRIPTS)
+        or (name.endswith("One") and "}One`" in SCRIPTS and is_used(name.removesuffix("One")))
     )
 
 

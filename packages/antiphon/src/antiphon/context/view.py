@@ -138,7 +138,8 @@ class ContextView:
                 shown.append(segment.text)
                 segment = next(segments)
             number = known.sequence_number
-            if number not in covered and (known := self._replaced.get(number, known)).content:
+            known = self._replaced.get(number, known)
+            if number not in covered and (known.content or type(known) is not ModelOutputEntry):
                 shown.append(known)
         while segment is not None:
             shown.append(segment.text)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import AsyncExitStack
 from typing import Any, Unpack
 
-from antiphon.conversation import Conversation, RunLimits, ToolLoop
+from antiphon.conversation import Conversation, RunLimits
 from antiphon.conversation.model_settings import check_model
 from antiphon.conversation.turn_runner import TurnRunner
 from antiphon.errors import GraphError
@@ -117,8 +117,9 @@ class MessagesToolNode(_MessagesNode):
 
     async def work(self, chat: Conversation, runner: TurnRunner, _: StreamForwarder) -> str:
         await chat.registry.open()
-        if waiting := ToolLoop(chat).pending:
-            names = ", ".join(call.tool_name for call in waiting)
+        calls = {state.call.tool_call_id: state.call for state in chat.turn.open_calls.values()}
+        if waiting := chat.executor.calls_for_approval(calls.values()):  # messages bring no requests for approval
+            names = ", ".join(calls[call_id].tool_name for call_id in waiting)
             raise GraphError(
                 f"{names} needs approval, which messages cannot express; use Conversations with LLMNode, ToolNode and HumanNode"
             )
