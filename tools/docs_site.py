@@ -37,6 +37,14 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
     return re.sub(r"\[([^\]]*)\]\((?:\.\./)+deploy\)", r"\1", markdown)
 
 
+def on_post_page(output: str, page: Any, **_: Any) -> str:
+    """Say the language of a Chinese page, and name the search for screen readers: the theme does neither."""
+    language, label = ("zh", "搜索") if page.file.src_uri.startswith("zh/") else ("en", "Search")
+    search = 'data-md-component="search" role="dialog"'
+    output = output.replace('<html lang="en"', f'<html lang="{language}"', 1)
+    return output.replace(search, f'{search} aria-label="{label}"', 1)
+
+
 def on_post_build(config: Any) -> None:
     """Write llms.txt beside the pages."""
     (Path(config["site_dir"]) / "llms.txt").write_text(
