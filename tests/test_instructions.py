@@ -1,13 +1,14 @@
 """Every instruction that is printed runs: as a command that exists, and from where the person stands.
 
-The texts are read from the source: each `antiphon …` between backticks in a text that is not a docstring. The command and its
-options must exist. What a chat prints at its end and in its tour is run in a shell of the same folder, without `antiphon` on its
-PATH.
+The texts are read from the source: each `antiphon …` between backticks in a text of Python that is not a docstring or in a text
+of the pages, and each that the pages draw as code. The command and its options must exist. What a chat prints at its end and in
+its tour is run in a shell of the same folder, without `antiphon` on its PATH.
 """
 
 from __future__ import annotations
 
 import ast
+import json
 import re
 import shlex
 import subprocess
@@ -23,6 +24,7 @@ from support.terminal import Terminal, environment_of
 
 LEAVE = "\x04"
 INSTRUCTION = re.compile(r"`antiphon ([a-z]+(?: [^`]*)?)`")
+DRAWN = re.compile(r"""(?:"|<code>|: )(antiphon [a-z]+(?: [^"<]*)?)(?:"|</)""")
 SUBCOMMANDS = {"history", "key", "runs", "spend", "tape"}
 
 
@@ -36,13 +38,18 @@ def texts(tree: ast.AST) -> Iterator[str]:
             yield node.value
 
 
+def page_texts() -> Iterator[str]:
+    """What the pages say: their texts in each language, and the commands in their scripts and documents."""
+    for table in PACKAGES.glob("*/src/**/page/**/[ez][nh].json"):
+        yield from json.loads(table.read_text(encoding="utf-8")).values()
+    for document in (*PACKAGES.glob("*/src/**/page/**/*.js"), *PACKAGES.glob("*/src/**/page/**/index.html")):
+        yield from (f"`{found[1]}`" for found in DRAWN.finditer(document.read_text(encoding="utf-8")))
+
+
 def instructions() -> set[str]:
-    return {
-        found[1]
-        for module in PACKAGES.glob("*/src/**/*.py")
-        for text in texts(ast.parse(module.read_text(encoding="utf-8")))
-        for found in INSTRUCTION.finditer(text)
-    }
+    modules = (module.read_text(encoding="utf-8") for module in PACKAGES.glob("*/src/**/*.py"))
+    printed = [text for module in modules for text in texts(ast.parse(module))]
+    return {found[1] for text in (*printed, *page_texts()) for found in INSTRUCTION.finditer(text)}
 
 
 @pytest.mark.parametrize("instruction", sorted(instructions()))
@@ -61,7 +68,7 @@ def test_an_instruction_names_a_command_that_exists(instruction: str) -> None:
 
 
 def test_there_are_instructions() -> None:
-    assert {"chat --resume", "doctor", "key new"} <= instructions()
+    assert {"chat --resume", "doctor", "key new", "key new --admin --name operator", "chat"} <= instructions()
 
 
 def test_the_command_that_is_printed_at_the_end_resumes_the_conversation(tmp_path: Path) -> None:
