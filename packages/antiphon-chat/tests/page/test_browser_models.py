@@ -66,6 +66,9 @@ def test_the_menu_has_what_the_host_lists_with_window_and_price_and_the_exact_na
             shown.page.get_by_role("combobox").fill("gpt-5")
             expect(options.first).to_contain_text("gpt-5openai400k context · $1.25 / $10.00")
             assert shown.overflow <= 0
+            edges = shown.page.locator("#model-menu").bounding_box()
+            assert edges, "the menu is there"
+            assert 0 <= edges["x"] <= shown.page.evaluate("innerWidth") - edges["width"], "and no edge of it is cut"
             shown.page.keyboard.press("Enter")
             name = shown.page.locator("#model .name")
             expect(name).to_have_text("gpt-5")

@@ -48,7 +48,7 @@ def test_a_turn_is_replayed_on_another_model_and_both_are_in_a_table(
         shown.page.get_by_text("Step by step").first.click()
         table = shown.page.get_by_role("table", name="Step by step")
         expect(table.get_by_role("columnheader")).to_have_text(
-            ["owl/owl (original)", "fox/fox", "Turn 2: Rome", "Turn 3: Bern"]
+            ["owl (original)", "fox", "Turn 2: Rome", "Turn 3: Bern"]
         )
         expect(table.get_by_role("rowheader")).to_have_text(["2.1", "2.2", "3.1", "3.2", "all"])
         expect(shown.page.locator(".pair .typed")).to_have_text(["Rome", "Bern"])

@@ -133,15 +133,18 @@ export class CompareView {
   /** One sentence of difference: which one is faster and which is cheaper, and by how much. */
   _verdict(branches) {
     const names = branches.map((branch, side) => this._name(branch, side));
-    const compared = [
-      ["fasterBy", branches.map(({ seconds }) => seconds)],
-      ["cheaperBy", branches.map(({ cost }) => (cost === null ? null : Number(cost)))],
-    ].flatMap(([key, [one, other]]) => {
-      if (!(one > 0) || !(other > 0)) return [];
+    const lead = ([one, other]) => {
+      if (!(one > 0) || !(other > 0)) return null;
       const [times, side] = one > other ? [one / other, 1] : [other / one, 0];
       const shown = times >= 10 ? Math.round(times) : Number(times.toFixed(1));
-      return shown > 1 ? [say(key, { model: names[side], times: formatNumber(shown) })] : [];
-    });
+      return shown > 1 ? { model: names[side], times: formatNumber(shown) } : null;
+    };
+    const faster = lead(branches.map(({ seconds }) => seconds));
+    const cheaper = lead(branches.map(({ cost }) => (cost === null ? null : Number(cost))));
+    const compared =
+      faster && cheaper && faster.model === cheaper.model
+        ? [say("fasterAndCheaperBy", { ...faster, price: cheaper.times })]
+        : [faster && say("fasterBy", faster), cheaper && say("cheaperBy", cheaper)].filter(Boolean);
     return [say("sameHistory"), ...compared].join(" ");
   }
 

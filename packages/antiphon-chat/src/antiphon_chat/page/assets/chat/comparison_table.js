@@ -3,6 +3,7 @@
  * reads them from the logs. What is not known is a question mark. */
 
 import { element, fill } from "antiphon/dom.js";
+import { modelTitle } from "./messages.js";
 import { formatDuration, formatMoney, formatNumber, say } from "antiphon/texts.js";
 
 const SHOWN_CHARS = 600;
@@ -15,7 +16,7 @@ const SHOWN_CHARS = 600;
  */
 export function drawComparison(node, { branches, steps }) {
   const names = branches.map(({ models }, index) => {
-    const model = models.join(", ") || "…";
+    const model = models.map(modelTitle).join(", ") || "…";
     return index ? model : say("originalModel", { model });
   });
   /** @type {HTMLElement[]} */
