@@ -24,6 +24,12 @@ from antiphon.providers.default_model import LOCAL_SERVERS, OFFLINE, PREFERRED, 
 from antiphon.providers.presets import PRESETS, first_set_variable
 from antiphon.providers.router import ProviderRouter
 from antiphon.wire.delta import ModelOutputDelta
+from antiphon_chat.language import translate
+
+
+def model_title(model: str) -> str:
+    """A model as people call it: without the path to it."""
+    return translate("guided tour") if model == OFFLINE else ModelName.parse(model).model or model
 
 
 class ChatModels:

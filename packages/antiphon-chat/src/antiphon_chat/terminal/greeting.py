@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 from antiphon.cli.program import program
 from antiphon.cli.terminal import ellipsize, width_of
-from antiphon.model_name import ModelName
 from antiphon.providers.default_model import OFFLINE
 from antiphon_chat.language import translate
+from antiphon_chat.shared.models import model_title
 from antiphon_chat.terminal.render import Renderer
 
 THINGS = (
@@ -27,11 +27,6 @@ def mark(kind: str) -> str:
     is_unicode = "utf" in (sys.stdout.encoding or "").lower().replace("-", "")
     unicode_marks = {"asked": "▫", "answered": "▪", "line": "│"}
     return unicode_marks[kind] if is_unicode else {"asked": "o", "answered": "*", "line": "|"}[kind]
-
-
-def model_title(model: str) -> str:
-    """A model as people call it: without the path to it."""
-    return translate("guided tour") if model == OFFLINE else ModelName.parse(model).model or model
 
 
 def greeting(renderer: Renderer, model: str, about: str = "") -> Iterator[str]:

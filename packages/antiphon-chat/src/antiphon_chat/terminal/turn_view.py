@@ -42,11 +42,12 @@ from antiphon.tools.builtin.plan_text import text_without_data
 from antiphon_chat.language import translate
 from antiphon_chat.shared.compactions import compaction_line
 from antiphon_chat.shared.markdown import MarkdownBlocks
+from antiphon_chat.shared.models import model_title
 from antiphon_chat.shared.provider_errors import format_error, format_retry
 from antiphon_chat.shared.session import ChatSession
 from antiphon_chat.shared.spending import Spending
 from antiphon_chat.shared.tool_words import call_words
-from antiphon_chat.terminal.greeting import mark, model_title
+from antiphon_chat.terminal.greeting import mark
 from antiphon_chat.terminal.render import Renderer, spending_note, tail
 
 FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"

@@ -16,6 +16,7 @@ from antiphon.history import (
     ToolCallResultsEntry,
 )
 from antiphon.parts import Image, Text, Thinking, ToolCallRequest, ToolCallResult
+from antiphon_chat.language import current_language
 from antiphon_chat.shared.conversations.export import POLICY, export, file_name
 
 NOW = datetime(2026, 7, 1, tzinfo=UTC)
@@ -64,6 +65,20 @@ def test_a_shared_page_is_self_contained_and_nothing_in_it_runs() -> None:
     assert "unsafe" not in POLICY
     assert "There." in page
     assert "https://e.com/?a=1&amp;b=2" in page
+
+
+def test_a_shared_page_names_models_and_searches_as_people_do() -> None:
+    history = AgentHistory()
+    call = ToolCallRequest("search_web", "call_1", '{"query": "herons"}')
+    history.append(ModelOutputEntry((call,), origin=Origin("anthropic", "anthropic", "claude-sonnet-5")))
+    history.append(ToolCallResultsEntry((ToolCallResult.of(call, "1. **Willows**\n2. **Reeds**"),)))
+    history.append(ModelOutputEntry((Text("There."),), origin=Origin("offline", "offline", "plain")))
+    page = export("html", INFO, history.snapshot()).decode()
+    assert re.findall("<h2>(.*?)</h2>", page) == ["claude-sonnet-5", "guided tour"]
+    assert re.findall("<summary>(.*?)</summary>", page) == ["Searched “herons” · 2 results"]
+    assert page.count("Willows") == 1
+    assert "搜索了“herons”" in export("html", INFO, history.snapshot(), "zh").decode()
+    assert current_language() == "en", "the language of one file is that of no other"
 
 
 def test_formulas_of_a_shared_page_keep_their_tags_and_attributes() -> None:

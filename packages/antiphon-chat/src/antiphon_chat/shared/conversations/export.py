@@ -11,6 +11,7 @@ import base64
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextvars import copy_context
 from html import escape
 from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
@@ -28,10 +29,13 @@ from antiphon.history import (
     ToolCallResultsEntry,
 )
 from antiphon.page.bundle import SHARED
-from antiphon.parts import Image, Refusal, Text, Thinking, ToolCallRequest, text_of
-from antiphon.text import one_line
+from antiphon.parts import Image, Refusal, Text, Thinking, ToolCallRequest, ToolCallResult, text_of
+from antiphon.text import one_line, shorten
 from antiphon.wire.rules import name_set
+from antiphon_chat.language import Language, use_language
 from antiphon_chat.shared.markdown import MATH_ATTRIBUTES, MATH_TAGS, Node, blocks_of
+from antiphon_chat.shared.models import model_title
+from antiphon_chat.shared.tool_words import call_words
 from antiphon_chat.shared.uploads import IMAGE_TYPES
 
 ExportFormat: TypeAlias = Literal["markdown", "json", "html"]
@@ -39,6 +43,7 @@ ENDINGS: Mapping[ExportFormat, str] = MappingProxyType({"markdown": ".md", "json
 """How the name of a file in each format ends."""
 
 _TAGS = name_set("p span h2 h3 h4 h5 h6 ul ol li blockquote table thead tbody tr th td em strong del br hr code sup")
+_MOST_WORDS = 100
 _VOID = frozenset(("br", "hr"))
 _SCHEMES = frozenset(("http", "https", "mailto"))
 
@@ -79,10 +84,10 @@ article { display: grid; grid-template-columns: 9.5rem 2.75rem minmax(0, 1fr); m
 article::before { content: ""; grid-column: 2; grid-row: 1; justify-self: center; width: 10px; height: 10px; margin-top: 9px;
   position: relative; border: 2px solid var(--ink); border-radius: var(--r1); background: var(--ink); }
 .input::before { background: var(--paper); }
-article > h2 { grid-column: 1; grid-row: 1; margin: 2px 0 0; text-align: right; font-size: var(--small); font-weight: 600; }
+article > h2 { grid-column: 1; grid-row: 1; margin: 2px 0 0; text-align: right; font-size: var(--small); font-weight: 700; }
 article > * { grid-column: 3; min-width: 0; }
 article > :first-child + * { margin-top: 0; }
-.input > div { font-weight: 600; white-space: pre-wrap; }
+.input > div { font-weight: 700; white-space: pre-wrap; }
 main > details, main > blockquote, footer { margin: 0.5rem 0 0.5rem 12.25rem; }
 details { margin: 0.4rem 0; font-size: var(--plain); }
 summary, footer { color: var(--quiet); font-size: var(--small); }
@@ -119,7 +124,13 @@ def export(kind: ExportFormat, info: ConversationInfo, snapshot: AgentHistorySna
         "json": _json,
         "html": _html,
     }
-    return writers[kind](info, snapshot, TEXTS.get(language, TEXTS["en"]))
+
+    def write() -> bytes:
+        known: Language = "zh" if language == "zh" else "en"
+        use_language(known)
+        return writers[kind](info, snapshot, TEXTS[known])
+
+    return copy_context().run(write)
 
 
 def _json(info: ConversationInfo, snapshot: AgentHistorySnapshot, _: Mapping[str, str]) -> bytes:
@@ -172,7 +183,7 @@ def _fenced(text: str, language: str = "") -> str:
 
 
 def _speaker(entry: ModelOutputEntry, texts: Mapping[str, str]) -> str:
-    return entry.origin.name if entry.origin else texts["answer"]
+    return model_title(entry.origin.name) if entry.origin else texts["answer"]
 
 
 def _html(info: ConversationInfo, snapshot: AgentHistorySnapshot, texts: Mapping[str, str]) -> bytes:
@@ -184,11 +195,18 @@ def _html(info: ConversationInfo, snapshot: AgentHistorySnapshot, texts: Mapping
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n<meta name="referrer" content="no-referrer">\n'
         f"<title>{title}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<main>\n<h1>{title}</h1>\n"
     )
-    body = "".join(_article(entry, texts) for entry in snapshot.effective)
+    results = {
+        result.tool_call_id: result
+        for entry in snapshot.effective
+        if isinstance(entry, ToolCallResultsEntry)
+        for result in entry.results
+    }
+    body = "".join(_article(entry, texts, results) for entry in snapshot.effective)
     return f"{head}{body}<footer>{escape(texts['end'])}</footer>\n</main>\n</body>\n</html>\n".encode()
 
 
-def _article(entry: HistoryEntry, texts: Mapping[str, str]) -> str:
+def _article(entry: HistoryEntry, texts: Mapping[str, str], results: dict[str, ToolCallResult]) -> str:
+    """A row. A call takes its result from `results`; one that no call has taken stands alone."""
     match entry:
         case ModelInputEntry(channel="user"):
             words = escape(text_of(entry.content))
@@ -196,12 +214,13 @@ def _article(entry: HistoryEntry, texts: Mapping[str, str]) -> str:
             pictures = "".join(_picture(part) for part in entry.content if isinstance(part, Image))
             return f'<article class="input"><h2>{escape(texts["you"])}</h2>{shown}{pictures}</article>\n'
         case ModelOutputEntry():
-            parts = "".join(_output_html(entry, texts))
+            parts = "".join(_output_html(entry, texts, results))
             return f"<article><h2>{escape(_speaker(entry, texts))}</h2>{parts}</article>\n"
         case ToolCallResultsEntry():
             return "".join(
                 _folded(f"{texts['result']} {result.tool_name}", f"<pre>{escape(result.result_markdown)}</pre>")
                 for result in entry.results
+                if result.tool_call_id in results
             )
         case CompactionEntry():
             return f"<blockquote>{''.join(map(_tag, blocks_of(entry.summary)))}</blockquote>\n"
@@ -209,7 +228,9 @@ def _article(entry: HistoryEntry, texts: Mapping[str, str]) -> str:
             return ""
 
 
-def _output_html(entry: ModelOutputEntry, texts: Mapping[str, str]) -> Iterator[str]:
+def _output_html(
+    entry: ModelOutputEntry, texts: Mapping[str, str], results: dict[str, ToolCallResult]
+) -> Iterator[str]:
     for part in entry.content:
         match part:
             case Text() | Refusal():
@@ -217,7 +238,10 @@ def _output_html(entry: ModelOutputEntry, texts: Mapping[str, str]) -> Iterator[
             case Thinking() if part.text:
                 yield _folded(texts["thought"], "".join(map(_tag, blocks_of(part.text))))
             case ToolCallRequest():
-                yield _folded(f"{texts['call']} {part.tool_name}", f"<pre>{escape(part.arguments)}</pre>")
+                result = results.pop(part.tool_call_id, None)
+                found = f"<pre>{escape(result.result_markdown)}</pre>" if result else ""
+                words = shorten(one_line(call_words(part, result)), _MOST_WORDS)
+                yield _folded(words, f"{found}<pre>{escape(part.arguments)}</pre>")
             case Image():
                 yield _picture(part)
 
