@@ -156,8 +156,8 @@ export class CompareView {
     const link = `#/c/${encodeURIComponent(this._ids[side])}`;
     const isStopped = branch.stopped && branch.stopped !== "waiting";
     return element(
-      "section",
-      { class: `compared ${VOICES[side]}`, "aria-label": this._name(branch, side) },
+      "div", // not a landmark: both may be of one model, and landmarks need names of their own
+      { class: `compared ${VOICES[side]}`, role: "group", "aria-label": this._name(branch, side) },
       element("h2", {}, note(VOICES[side]), this._name(branch, side)),
       element("p", { class: "number" }, facts(branch)),
       isStopped && element("p", { class: "word-partial" }, branch.detail || say("turnUnfinished")),
