@@ -45,10 +45,10 @@ def test_approvals_follow_the_locale(tmp_path: Path) -> None:
 
 def test_a_chinese_approval_is_readable_in_a_small_terminal(tmp_path: Path) -> None:
     environment = {"ANTIPHON_LANGUAGE": "zh"}
-    with Terminal(tmp_path, "chat", "--ask", environment=environment, columns=60, rows=20) as terminal:
+    with Terminal(tmp_path, "chat", "--ask", environment=environment, columns=44, rows=20) as terminal:
         terminal.sees("Ctrl-D 退出")
         terminal.send("1")
-        screen = terminal.sees("创建这个计划？", "y 好 · n 先不要")
+        screen = terminal.sees("创建这个计划？", "y 好 · n 先不要", "l 全部 ›")  # which is wider than the terminal
         shown = screen.partition("创建这个计划？")[2].partition("导览 ·")[0]
         lines = [line for line in shown.splitlines() if line.strip()]
         assert len(lines) > 6

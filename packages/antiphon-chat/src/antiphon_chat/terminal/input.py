@@ -21,7 +21,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from antiphon.cli.terminal import BIDI_CONTROLS, escape_control_chars
+from antiphon.cli.terminal import BIDI_CONTROLS, escape_control_chars, wrapped
 from antiphon.errors import AntiphonError
 from antiphon.private_files import create_private_file
 from antiphon_chat.language import translate
@@ -30,6 +30,8 @@ from antiphon_chat.terminal.render import Renderer
 PROMPT = "› "
 _FOLD_OVER_CHARS, _FOLD_OVER_LINES = 2_000, 12
 _MENU_ROWS = 4
+_TYPING_COLUMNS = 4
+"""What a prompt leaves free in its line."""
 
 
 class LineEditor:
@@ -149,10 +151,13 @@ class LineEditor:
     def _message(self) -> Any:
         from prompt_toolkit.formatted_text import ANSI
 
-        room = max(1, self._renderer.rows - _MENU_ROWS - 3 - self._session.default_buffer.document.line_count)
+        # prompt_toolkit shows nothing of a prompt that is wider than the terminal, so all but the end of it stands above.
+        asked = list(wrapped(self.prompt.rstrip(), self._renderer.columns - _TYPING_COLUMNS))
+        typed = self._session.default_buffer.document.line_count
+        room = max(1, self._renderer.rows - _MENU_ROWS - 2 - len(asked) - typed)
         live = self.live()
         moving = live.split("\n")[-room:] if live else []
-        return ANSI("\n".join([*moving, "", self._renderer.one_line(self._status(), "dim"), self.prompt]))
+        return ANSI("\n".join([*moving, "", self._renderer.one_line(self._status(), "dim"), *asked]) + " ")
 
     def _send(self, buffer: Any) -> None:
         text: str = buffer.text
