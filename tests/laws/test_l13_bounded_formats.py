@@ -10,7 +10,6 @@ from __future__ import annotations
 import gc
 import time
 from collections import defaultdict
-from collections.abc import Iterator
 from functools import cache
 
 import pytest
@@ -28,13 +27,14 @@ LONG_ENOUGH = 0.1
 ONLY_IN_THE_LONG_RUN = ("check ", "repair for gemini", "repair for openai-responses", "layout ")
 
 
-@pytest.fixture(autouse=True)
-def _small_heap() -> Iterator[None]:
-    """Collections look only at what a test makes: each measurement begins with one, and other tests may have left much."""
+@pytest.fixture(autouse=True, scope="module")
+def _small_heap() -> None:
+    """Collections look only at what these tests make: each measurement begins with one, and other tests may have left much.
+
+    What is frozen stays so: to unfreeze it would let every later test collect all that was imported, again and again.
+    """
     gc.collect()
     gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 @cache
