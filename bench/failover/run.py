@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 
 import msgspec
+from msgspec import Struct
 
 from bench.failover.faulty_provider import HEALTHY, NO_PREFILL, FaultyProvider, Times
 from bench.failover.scenarios import SCENARIOS, Result, Verdict, run_scenario
@@ -176,12 +177,20 @@ def measure(contestant: Contestant, provider: FaultyProvider, times: Times, fold
         running.stop()
 
 
-def table(measured: dict[str, list[Result]]) -> str:
+class Cell(Struct, frozen=True):
+    """What the table says of a scenario. Rows taken over from an earlier page have no seconds where it had none."""
+
+    id: str
+    verdict: Verdict
+    seconds: float | None = None
+
+
+def table(measured: Mapping[str, list[Cell]]) -> str:
     """The verdicts as Markdown."""
     lines = [f"| scenario | {' | '.join(measured)} |", f"| --- |{' --- |' * len(measured)}"]
     for place, scenario in enumerate(SCENARIOS):
         results = [found[place] for found in measured.values()]
-        cells = [f"{one.verdict}, {one.seconds:g} s" if one.seconds else one.verdict for one in results]
+        cells = [one.verdict if one.seconds is None else f"{one.verdict}, {one.seconds:g} s" for one in results]
         lines.append(f"| {scenario.id} {scenario.title} | {' | '.join(cells)} |")
     counts = [Counter(result.verdict for result in found) for found in measured.values()]
     totals = [" / ".join(str(count[verdict]) for verdict in VERDICTS) for count in counts]
@@ -197,14 +206,15 @@ def main(arguments: list[str]) -> int:
     if unknown := sorted(set(wanted) - set(known)):
         print(f"unknown row {', '.join(unknown)}; known rows: {', '.join(known)}", file=sys.stderr)
         return 2
-    measured: dict[str, list[Result]] = {}
+    measured: dict[str, list[Cell]] = {}
     with FaultyProvider(times) as provider, tempfile.TemporaryDirectory() as name:
         for row in wanted:
             print(row, flush=True)
             try:
                 contestant = known[row](Path(name), provider)
                 title = f"{contestant.name} {version_of(contestant)}".strip() if row in ("litellm", "portkey") else row
-                measured[title] = measure(contestant, provider, times, Path(name))
+                found = measure(contestant, provider, times, Path(name))
+                measured[title] = [Cell(result.id, result.verdict, result.seconds) for result in found]
             except (DidNotStart, OSError) as error:  # also one that is not installed
                 print(f"  not measured: {error}", file=sys.stderr)
     if times is not SHORT:
@@ -217,6 +227,6 @@ def main(arguments: list[str]) -> int:
     return 0 if measured else 1
 
 
-def stored() -> dict[str, list[Result]]:
+def stored() -> dict[str, list[Cell]]:
     """What was measured before, by row."""
-    return msgspec.json.decode(RESULTS.read_bytes(), type=dict[str, list[Result]]) if RESULTS.exists() else {}
+    return msgspec.json.decode(RESULTS.read_bytes(), type=dict[str, list[Cell]]) if RESULTS.exists() else {}
