@@ -56,7 +56,7 @@ test: $(if $(ONLY),$(TEST_ENV) lint-only,$(BROWSER) checks)   ## set up and run 
 	$(BIN)/python -m pytest -m "not slow" -n $(WORKERS) --dist worksteal $(TESTS)
 
 test-all: $(BROWSER) checks   ## the same with the long tests
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+	HYPOTHESIS_PROFILE=$(or $(HYPOTHESIS_PROFILE),nightly) $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 floors: .venv-floors/.ready   ## the everyday tests with the oldest dependencies that pyproject.toml allows
 	.venv-floors/bin/python -m pytest -m "not slow" -n $(WORKERS) --dist worksteal

@@ -16,20 +16,30 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from antiphon.history import SqliteStore
+from support import chromium as browsers
+from support import pairwise
 from support.chromium import REQUIRED, _chromium, chromium
-from support.pairwise import mark_others_slow
+from support.examples import EVERYDAY_EXAMPLES
 from support.postgres_server import PostgresServer, programs
 
 __all__ = ["_chromium", "chromium"]  # fixtures for every test
 
 HAS_PLAYWRIGHT = importlib.util.find_spec("playwright") is not None
-collect_ignore_glob = [] if HAS_PLAYWRIGHT or REQUIRED else ["web/test_browser*.py", "seeds/test_seed_002_page.py"]
-
-# The everyday run is repeatable: the same tree gives the same result everywhere. The long one, run nightly, searches at random.
-settings.register_profile(
-    "everyday", max_examples=25, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+collect_ignore_glob = (
+    []
+    if HAS_PLAYWRIGHT or REQUIRED
+    else [
+        "packages/antiphon-chat/tests/page/test_browser*.py",
+        "tests/seeds/test_seed_002_page.py",
+    ]
 )
-settings.register_profile("long", max_examples=1000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+# The everyday run is repeatable: the same tree gives the same result everywhere. The others search at random: nightly is that of
+# `make test-all`, and long searches hardest.
+_profile = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("everyday", _profile, max_examples=EVERYDAY_EXAMPLES, derandomize=True)
+settings.register_profile("nightly", _profile, max_examples=10 * EVERYDAY_EXAMPLES)
+settings.register_profile("long", _profile, max_examples=100 * EVERYDAY_EXAMPLES)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "everyday"))
 
 _SLOW_SECONDS = 1800
@@ -86,7 +96,8 @@ def pytest_collection() -> Generator[None, object, object]:
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` selects
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    mark_others_slow(items)
+    pairwise.mark_others_slow(items)
+    browsers.mark_others_slow(items)
     for item in items:
         if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(_SLOW_SECONDS))

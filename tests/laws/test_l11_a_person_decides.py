@@ -39,7 +39,7 @@ from antiphon_chat.shared.permissions import allow_always, always_allowed, appro
 from page.chat_process import antiphon_chat
 from page.rig import served
 from support.antiphon_process import run_antiphon
-from support.examples import at_least
+from support.examples import scaled
 from support.planned_turns import Killed, MortalJournal, drained, refusals
 from support.terminal import environment_of
 
@@ -185,7 +185,7 @@ def check(plan: list[list[Written]], approval: Approval, ran: list[str], entries
         assert not is_asked(written, approval) or call_id in allowed, f"{written} ran without an approval"
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=scaled(15), deadline=None)
 @given(
     plans,
     st.sampled_from(["always", "by arguments", "fails"]),
@@ -409,7 +409,7 @@ class Change(Hook):
         return structs.replace(call, arguments='{"amount":9999}')
 
 
-@settings(max_examples=at_least(25), deadline=None)
+@settings(max_examples=scaled(10), deadline=None)
 @given(
     elsewhere, st.sampled_from(get_args(Way)), st.booleans(), st.sampled_from(["approve", "edit", "deny"]), st.data()
 )

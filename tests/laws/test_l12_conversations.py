@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -48,9 +47,8 @@ from laws.conversation_simulation.surfaces import (
     play_run,
 )
 from laws.conversation_simulation.world import COMMON, HERE, HOOKS, Answer, Surface, World, agents
+from support.examples import is_everyday, scaled
 from support.planned_turns import Killed, refusals
-
-IS_LONG = os.environ.get("HYPOTHESIS_PROFILE") == "long"
 
 DEEP = '{"text": ' + "[" * 5_000 + "]" * 5_000 + "}"
 texts = st.sampled_from(["x", "small", "今天下雨吗", ""])
@@ -317,9 +315,9 @@ def drive(machine: type[Conversations], examples: int, capsys: pytest.CaptureFix
     """Drive so many conversations, and print what was done."""
     counts = Conversations.counts = Counts()
     how = settings(
-        max_examples=examples * (25 if IS_LONG else 1),
-        stateful_step_count=40 if IS_LONG else 20,
-        derandomize=not IS_LONG,
+        max_examples=scaled(examples),
+        stateful_step_count=20 if is_everyday() else 40,
+        derandomize=is_everyday(),
         deadline=None,
         suppress_health_check=list(HealthCheck),
     )
@@ -334,11 +332,11 @@ def drive(machine: type[Conversations], examples: int, capsys: pytest.CaptureFix
 
 
 def test_every_law_holds_with_all_features_in_memory(capsys: pytest.CaptureFixture[str]) -> None:
-    drive(Conversations, 30, capsys)
+    drive(Conversations, 12, capsys)
 
 
 def test_every_law_holds_with_all_features_in_a_file(capsys: pytest.CaptureFixture[str]) -> None:
-    drive(StoredConversations, 12, capsys)
+    drive(StoredConversations, 5, capsys)
 
 
 @pytest.mark.slow
@@ -346,4 +344,4 @@ def test_every_law_holds_with_all_features_on_a_server(postgres: str, capsys: py
     class ServerConversations(Conversations):
         address = postgres
 
-    drive(ServerConversations, 20, capsys)
+    drive(ServerConversations, 8, capsys)

@@ -2,12 +2,11 @@
 
 Every world is a fresh gateway in a process of its own, with six upstreams on real sockets. The steps are drawn from a seed, so a
 run can be repeated; a failure is cut down to the fewest and plainest steps that still show it, and printed to be pasted into
-`FOUND`. `HYPOTHESIS_PROFILE=long` runs many more worlds.
+`FOUND`. `HYPOTHESIS_PROFILE=nightly` and `long` run many more worlds.
 """
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -32,8 +31,9 @@ from laws.gateway_simulation.steps import (
     drawn,
 )
 from laws.gateway_simulation.world import TIMED, World, fresh_world
+from support.examples import scaled
 
-WORLDS = 400 if os.environ.get("HYPOTHESIS_PROFILE") == "long" else 3
+WORLDS = scaled(3)
 STEPS = 40
 """So many in each world."""
 SHRINKING_SECONDS = 60.0

@@ -22,6 +22,7 @@ MOST_INSTRUCTIONS = 2.1
 MOST_TIME = 2.6  # a larger heap alone costs some of it
 SIZE = 30
 LONG_SIZE = 120
+EVERYDAY_STEP = 5
 MOST_MEASURED = 20_000
 LONG_ENOUGH = 0.1
 ONLY_IN_THE_LONG_RUN = ("check ", "repair for gemini", "repair for openai-responses", "layout ")
@@ -58,10 +59,18 @@ def growth_of_instructions(shape: Shape, size: int) -> float:
     return instructions_of(twice) / max(instructions_of(once), 1)
 
 
-def too_many_instructions(group: str, size: int) -> dict[str, float]:
+def everyday_shapes(group: str) -> list[tuple[str, Shape]]:
+    """Every fifth shape of a group, each group starting at another one: each shape is read or written in some format."""
+    shapes = groups()[group]
+    return (
+        shapes if len(shapes) <= EVERYDAY_STEP else shapes[list(groups()).index(group) % EVERYDAY_STEP :: EVERYDAY_STEP]
+    )
+
+
+def too_many_instructions(shapes: list[tuple[str, Shape]], size: int) -> dict[str, float]:
     """The shapes that grow too much, also at a larger size: there is a step where a short road ends."""
     found: dict[str, float] = {}
-    for label, shape in groups()[group]:
+    for label, shape in shapes:
         growth = growth_of_instructions(shape, size)
         if growth > MOST_INSTRUCTIONS and (growth := growth_of_instructions(shape, 5 * size)) > MOST_INSTRUCTIONS:
             found[label] = round(growth, 2)
@@ -70,13 +79,13 @@ def too_many_instructions(group: str, size: int) -> dict[str, float]:
 
 @pytest.mark.parametrize("group", EVERYDAY)
 def test_twice_the_input_is_twice_the_instructions(group: str) -> None:
-    assert too_many_instructions(group, SIZE) == {}
+    assert too_many_instructions(everyday_shapes(group), SIZE) == {}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("group", list(groups()))
 def test_twice_the_input_is_twice_the_instructions_in_every_shape(group: str) -> None:
-    assert too_many_instructions(group, LONG_SIZE) == {}
+    assert too_many_instructions(groups()[group], LONG_SIZE) == {}
 
 
 def seconds(work: Work, times: int) -> float:

@@ -37,6 +37,7 @@ from antiphon.tools import ToolContext, tool
 from antiphon.tools.hooks import Hook
 from antiphon.wire import FORMATS
 from antiphon.wire.output import ModelOutput, ProviderError
+from support.examples import scaled
 
 MODELS = {
     "openai-chat": "gpt-4o",
@@ -176,7 +177,7 @@ def recalled(context: ToolContext, entry: int, call: int) -> str:
     factor=st.sampled_from([0.5, 1.0, 1.3, 2.0, 3.0]),
     summaries=st.sampled_from(["short", "long", "fail"]),
 )
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=scaled(6), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_no_request_exceeds_the_limit_and_the_turn_ends(
     wire_format: str, rounds: list[Round], limit: int, factor: float, summaries: str
 ) -> None:
@@ -207,7 +208,7 @@ def test_a_long_turn_is_answered(rounds: int) -> None:
 
 
 @given(rounds=rounds_of_turn, window=st.integers(3_000, 12_000), is_known=st.booleans())
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=scaled(6), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_a_window_that_is_smaller_than_it_seemed_is_learned(rounds: list[Round], window: int, is_known: bool) -> None:
     """The provider refuses what is too long: the request is made smaller and sent once more, and never so large again."""
     provider = Provider(rounds, 1.0, "openai-chat", "short", window)
@@ -274,7 +275,7 @@ def compacted_entries() -> tuple[HistoryEntry, ...]:
 
 
 @given(data=st.data(), rounds=st.integers(1, 12))
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=scaled(6), deadline=None)
 def test_a_rollback_over_a_compaction_and_back(data: st.DataObject, rounds: int) -> None:
     """Before the compaction its originals are there again, and another one may follow; after the way back, it is what it was."""
     history = AgentHistory(compacted_entries())
@@ -292,7 +293,7 @@ def test_a_rollback_over_a_compaction_and_back(data: st.DataObject, rounds: int)
 
 
 @given(data=st.data(), rounds=st.integers(1, 12))
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=scaled(6), deadline=None)
 def test_a_fork_inside_of_a_segment(data: st.DataObject, rounds: int) -> None:
     """The fork has the originals up to there and not the summary that came later; where it began, nothing changes."""
     history = AgentHistory(compacted_entries())
@@ -312,7 +313,7 @@ def test_a_fork_inside_of_a_segment(data: st.DataObject, rounds: int) -> None:
     small=st.sampled_from(["gpt-4", "gpt-3.5-turbo"]),
     factor=st.sampled_from([1.0, 1.4]),
 )
-@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=scaled(5), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_a_switch_to_a_smaller_window_in_the_middle_of_a_run(
     by: str, before: int, after: int, words: int, small: str, factor: float
 ) -> None:

@@ -31,6 +31,7 @@ from antiphon.history import (
     SqliteStore,
 )
 from antiphon.history.location import open_store
+from support.examples import scaled
 from support.history_strategies import any_text, append_any, entries
 
 
@@ -184,4 +185,4 @@ def test_append_only_on_a_server(postgres: str) -> None:
         def new_place(self) -> str:
             return postgres
 
-    run_state_machine_as_test(AppendOnlyOnAServer, settings=settings(max_examples=8))
+    run_state_machine_as_test(AppendOnlyOnAServer, settings=settings(max_examples=scaled(4)))

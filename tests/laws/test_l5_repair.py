@@ -19,7 +19,7 @@ from antiphon.wire import FORMATS, Message, ModelRequest, formats
 from antiphon.wire.openai_chat.rules import judge_order
 from antiphon.wire.request import ToolDefinition
 from support.corpus import FILES, recorded_requests
-from support.examples import at_least
+from support.examples import scaled
 
 ids = st.sampled_from(["a", "b", "c", "call_x", "fc_x", "call_x|fc_x", "a_2", ""])
 short_texts = st.sampled_from(["hi", "stop!", "", "it rains", INTERRUPTED])
@@ -94,7 +94,7 @@ def _written(part: object) -> object:
 
 @pytest.mark.parametrize("name", FORMATS)
 @given(sequence=sequences)
-@settings(max_examples=at_least(100))
+@settings(max_examples=scaled(25))
 def test_any_sequence_becomes_legal_and_keeps_its_content(name: str, sequence: tuple[Message, ...]) -> None:
     request = ModelRequest(messages=sequence)
     fixed, actions = repair(request, name)
@@ -121,7 +121,7 @@ CONTINUED: dict[str, dict[str, object]] = {
 
 @pytest.mark.parametrize("name", CONTINUED)
 @given(sequence=sequences)
-@settings(max_examples=at_least(100))
+@settings(max_examples=scaled(25))
 def test_repair_is_idempotent_where_the_server_has_earlier_turns(name: str, sequence: tuple[Message, ...]) -> None:
     fixed, actions = repair(ModelRequest(messages=sequence, native={name: CONTINUED[name]}), name)
     assert bool(actions) or fixed.messages == sequence
@@ -141,7 +141,7 @@ MODELS = {
 
 @pytest.mark.parametrize("name", FORMATS)
 @given(sequence=nearly_legal() | st.lists(shaped, min_size=1, max_size=10).map(tuple))
-@settings(max_examples=at_least(100))
+@settings(max_examples=scaled(25))
 def test_what_repair_calls_legal_breaks_no_rule_of_the_api(name: str, sequence: tuple[Message, ...]) -> None:
     """Judged by the format's own rules, and not by the check that decides whether there is something to repair."""
     tools = (ToolDefinition("weather"), ToolDefinition("search"))
@@ -256,7 +256,7 @@ def words_in(value: Any) -> Counter[str]:
 
 
 @given(sequence=plain_sequences)
-@settings(max_examples=at_least(300))
+@settings(max_examples=scaled(60))
 def test_any_list_of_plain_messages_becomes_legal_and_keeps_its_content(sequence: list[dict[str, Any]]) -> None:
     given = msgspec.json.encode(sequence)
     fixed = fix_tool_call_sequence(sequence, "r")

@@ -25,7 +25,7 @@ from antiphon.wire.delta import (
 )
 from antiphon.wire.inbound import CLIENT_ONLY, client_formats
 from antiphon.wire.output import ProviderError
-from support.examples import at_least
+from support.examples import scaled
 
 texts = st.text(alphabet='ab\u2028\u2029\u0085\x0b\x0c\x1c\x1d\x1e\r\n’漢😀"\\', max_size=8)
 values = st.dictionaries(texts, texts, max_size=2)
@@ -63,7 +63,7 @@ def lines_of(data: bytes) -> list[bytes]:
 
 
 @pytest.mark.parametrize("name", client_formats)
-@settings(max_examples=at_least(60))
+@settings(max_examples=scaled(20))
 @given(deltas=streams(), model=texts)
 def test_no_line_of_a_stream_contains_a_line_separator(name: str, deltas: list[ModelOutputDelta], model: str) -> None:
     writer = client_formats[name].stream_writer(model)

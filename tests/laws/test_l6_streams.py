@@ -27,7 +27,7 @@ from antiphon.wire.delta import (
     UsageReported,
 )
 from antiphon.wire.inbound import client_formats
-from support.examples import at_least
+from support.examples import scaled
 from wire.anthropic.bodies import without_nulls, written_out
 
 FORMAT = formats["anthropic"]
@@ -146,7 +146,7 @@ def meaning(output: ModelOutput) -> Any:
     return value
 
 
-@settings(max_examples=at_least(100))
+@settings(max_examples=scaled(25))
 @given(anthropic_streams(), st.integers())
 def test_anthropic_streams_equal_what_the_official_sdk_assembles(events: list[dict[str, Any]], seed: int) -> None:
     streaming = pytest.importorskip("anthropic.lib.streaming._beta_messages")

@@ -30,6 +30,7 @@ from antiphon.providers.scripted import FunctionModel
 from antiphon.tools import Settled, Tool, ToolContext, tool
 from antiphon.tools.call_runner import UNKNOWN_OUTCOME
 from support.child_process import in_a_process
+from support.examples import scaled
 from support.planned_turns import Killed, MortalJournal, drained, planned, refusals, results_in
 
 Point = Literal["", "begun", "done", "recorded"]
@@ -80,7 +81,7 @@ def resume(plan: list[list[str]], bank: Bank, kept: Sequence[HistoryEntry], limi
 plans = st.lists(st.integers(1, 3).map(lambda count: ["pay"] * count), min_size=1, max_size=3)
 
 
-@settings(max_examples=20)
+@settings(max_examples=scaled(8))
 @given(plans)
 def test_a_payment_killed_at_any_entry_happens_once(plan: list[list[str]]) -> None:
     whole = MortalJournal(10_000)

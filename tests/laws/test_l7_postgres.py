@@ -21,11 +21,12 @@ from antiphon.history.search_text import searchable_text
 from antiphon.history.sql.postgres import PostgresStore
 from laws.test_l7_crash import check_whole, do_everything, says_the_same, write_on
 from support.child_process import in_a_process, reported_numbers
+from support.examples import scaled
 from support.postgres_server import PostgresServer
 from support.store_rows import rows, table
 
-KILLS = 40
-CRASHES = 6
+KILLS = scaled(12)
+CRASHES = scaled(2)
 WRITERS = 3
 
 
@@ -136,7 +137,7 @@ def test_kill_nine_during_any_operation_is_all_or_nothing(postgres: str) -> None
         pass
 
     with open_store(postgres) as store:
-        for _ in range(15):
+        for _ in range(KILLS):
             process, pipe = in_a_process(lambda pipe: do_everything(open_store(postgres), pipe))
             os.read(pipe, 4)
             time.sleep(chance.uniform(0, 0.08))
@@ -147,4 +148,4 @@ def test_kill_nine_during_any_operation_is_all_or_nothing(postgres: str) -> None
             check_whole(store)
         unkept = "SELECT count(*) FROM attachment_uses LEFT JOIN attachments USING (name) WHERE data IS NULL"
         assert table(store, unkept) == [(0,)]
-        assert store.count() >= 15
+        assert store.count() >= KILLS

@@ -8,8 +8,8 @@ import contextlib
 import os
 import random
 import signal
-import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -24,7 +24,10 @@ from antiphon.history import (
     ToolCallFinishedEntry,
     ToolCallStartedEntry,
 )
+from antiphon.tools import ToolContext, tool
 from antiphon.tools.call_runner import UNKNOWN_OUTCOME
+from support.child_process import in_a_process
+from support.examples import scaled
 from support.planned_turns import (
     Killed,
     MortalJournal,
@@ -37,7 +40,6 @@ from support.planned_turns import (
     refusals,
     results_in,
 )
-from support.repository import TEST_PATHS
 
 plans = st.lists(
     st.lists(st.sampled_from(["look", "put", "send", "trip"]), min_size=1, max_size=3), min_size=1, max_size=4
@@ -58,7 +60,7 @@ def play_until(plan: Plan, world: World, limit: int) -> list[HistoryEntry]:
     return journal.kept
 
 
-@settings(max_examples=25)
+@settings(max_examples=scaled(8))
 @given(plans)
 def test_a_turn_killed_at_any_entry_is_resumed(plan: Plan) -> None:
     whole = play_until(plan, World(), 10_000)
@@ -109,70 +111,45 @@ def test_a_started_call_beyond_the_budget_is_not_reported_as_not_run() -> None:
     assert results[second] == UNKNOWN_OUTCOME, "it was started, so it may have run"
 
 
-WORKER = """
-import asyncio, os, sys, time
-from pathlib import Path
-from antiphon.conversation import RunLimits, Conversation, ToolLoop
-from antiphon.history import SqliteStore
-from antiphon.tools import ToolContext, tool
-sys.path[:0] = sys.argv[3].split(os.pathsep)
-from support.planned_turns import planned
-
-trace = open(sys.argv[2], "a", buffering=1)
-
-def work(context, name):
-    trace.write(f"began {name} {context.tool_call_id}\\n")
-    time.sleep(0.002)
-    trace.write(f"ended {name} {context.tool_call_id}\\n")
-    return f"done {context.tool_call_id}"
-
-@tool(effect="read")
-def look(context: ToolContext) -> str:
-    return work(context, "look")
-
-@tool(effect="once")
-def send(context: ToolContext) -> str:
-    return work(context, "send")
-
-PLAN = [["look"], ["send", "look", "send"], ["send"], ["look", "look"], ["send"]]
-
-async def main():
-    store = SqliteStore(sys.argv[1])
-    known = store.list()
-    chat = Conversation(planned(PLAN), tools=[look, send], store=store, resume=known[0].id if known else None)
-    print("ready", flush=True)
-    loop = ToolLoop(chat, max_rounds=10, max_repeats=10)
-    async for event in loop.stream() if known and chat.history.version else loop.stream("Go."):
-        pass
-    print("over", flush=True)
-
-asyncio.run(main())
-"""
+PLAN: Plan = [["look"], ["send", "look", "send"], ["send"], ["look", "look"], ["send"]]
 
 
-@pytest.mark.parametrize("seed", range(3))
+def work_on(folder: Path, pipe: int) -> None:
+    """Begin the turn or resume it; the trace has each call that began and ended."""
+    with open(folder / "trace", "a", buffering=1) as trace, SqliteStore(folder / "chats.db") as store:
+
+        def call(context: ToolContext, name: str) -> str:
+            trace.write(f"began {name} {context.tool_call_id}\n")
+            time.sleep(0.002)
+            trace.write(f"ended {name} {context.tool_call_id}\n")
+            return f"done {context.tool_call_id}"
+
+        @tool(effect="read")
+        def look(context: ToolContext) -> str:
+            return call(context, "look")
+
+        @tool(effect="once")
+        def send(context: ToolContext) -> str:
+            return call(context, "send")
+
+        known = store.list()
+        chat = Conversation(planned(PLAN), tools=[look, send], store=store, resume=known[0].id if known else None)
+        os.write(pipe, b"ready\n")
+        loop = ToolLoop(chat, max_rounds=10, max_repeats=10)
+        asyncio.run(drained(loop) if known and chat.history.version else drained(loop, "Go."))
+        os.write(pipe, b"over\n")
+
+
+@pytest.mark.parametrize("seed", range(scaled(2)))
 def test_kill_nine_at_random_instants_repeats_no_finished_call(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
-    worker = tmp_path / "worker.py"
-    worker.write_text(WORKER)
     trace = tmp_path / "trace"
     trace.touch()
     kills, is_over = 0, False
     while not is_over:
         kills += 1
         assert kills < 80, "the turn never ends"
-        read_end, write_end = os.pipe()
-        arguments = [
-            sys.executable,
-            str(worker),
-            str(tmp_path / "chats.db"),
-            str(trace),
-            os.pathsep.join(TEST_PATHS),
-        ]
-        process = os.posix_spawn(
-            sys.executable, arguments, dict(os.environ), file_actions=[(os.POSIX_SPAWN_DUP2, write_end, 1)]
-        )
-        os.close(write_end)
+        process, read_end = in_a_process(partial(work_on, tmp_path))
         with os.fdopen(read_end, "rb", buffering=0) as pipe_reader:
             assert pipe_reader.readline() == b"ready\n"
             time.sleep(chance.uniform(0, 0.008 + kills * 0.001))  # a busy machine gets further in the end

@@ -28,6 +28,7 @@ from antiphon.providers.rendering import render_call
 from antiphon.text import common_prefix
 from antiphon.wire import FORMATS, formats
 from antiphon.wire.request import ToolDefinition
+from support.examples import scaled
 
 MODELS = {
     "openai-chat": "gpt-4o",
@@ -112,7 +113,7 @@ def before(context: list[ContextEntry], number: int) -> list[ContextEntry]:
 
 
 @given(steps)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=scaled(40), deadline=None)
 def test_an_append_changes_nothing_before_the_first_entry_it_names(appends: list[Append]) -> None:
     history, renderer = AgentHistory(), LiveContextRenderer()
     history.set_system_instruction("Be thorough.")
@@ -140,7 +141,7 @@ def test_an_append_changes_nothing_before_the_first_entry_it_names(appends: list
 
 @pytest.mark.parametrize("wire_format", FORMATS)
 @given(appends=steps)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=scaled(15), deadline=None)
 def test_the_same_bytes_are_sent(wire_format: str, appends: list[Append]) -> None:
     history, renderer = AgentHistory(), LiveContextRenderer()
     target = Origin("provider", wire_format, MODELS[wire_format])

@@ -15,6 +15,7 @@ from antiphon.wire import FORMATS, Message, ModelRequest, formats
 from antiphon.wire.request import PromptCaching
 from antiphon.wire.request_writer import RequestEncoder
 from support.corpus import accepted_requests, client_requests, in_collection
+from support.examples import scaled
 
 texts = st.sampled_from(["hi", "bye ", " ", "", "\n", "yo"])
 MODELS = {
@@ -77,7 +78,7 @@ turns = st.lists(
 
 @pytest.mark.parametrize("target", FORMATS)
 @given(turns=turns)
-@settings(max_examples=80)
+@settings(max_examples=scaled(25))
 def test_blank_turns_and_empty_answers_change_nothing(target: str, turns: list[Message | ToolCallRequest]) -> None:
     messages: list[Message] = []
     for turn in turns:

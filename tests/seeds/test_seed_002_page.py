@@ -20,6 +20,7 @@ from seeds.test_seed_002 import plain_host, tool_host
 
 
 @pytest.mark.parametrize("kind", [plain_host, tool_host], ids=["a host without tools", "a host with tools"])
+@pytest.mark.journey
 def test_search_then_plan_on_the_page(chromium: Chromium, tmp_path: Path, kind: Callable[..., ScriptedServer]) -> None:
     plan = {"tool": "create_plan", "title": "雅思 7 分", "goal": "三个月", "tasks": ["词汇", "真题"]}
     answers = [

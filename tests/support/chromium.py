@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import pytest
@@ -25,6 +25,19 @@ FLAGS = (
     "--disable-component-update",
     "--disable-sync",
 )
+
+
+def mark_others_slow(items: Iterable[pytest.Item]) -> None:
+    """Leave the everyday run the journeys, one through each view and on one screen; other tests in a browser are slow."""
+    begun: set[str] = set()
+    for item in items:
+        if "_chromium" not in getattr(item, "fixturenames", ()):
+            continue
+        test = item.nodeid.partition("[")[0]
+        if not item.get_closest_marker("journey") or test in begun:
+            item.add_marker(pytest.mark.slow)
+        elif not item.get_closest_marker("slow"):
+            begun.add(test)
 
 
 def missing(what: str) -> None:

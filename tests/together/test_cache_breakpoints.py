@@ -17,6 +17,7 @@ from antiphon.wire.capabilities import CapabilityOverride, CapabilityTable
 from antiphon.wire.request import PromptCaching, read_cache_prompt
 from antiphon.wire.rules import Object
 from antiphon_devtools.conform.rules import violations
+from support.examples import scaled
 from support.request_strategies import requests
 from support.wire_formats import ANTHROPIC
 from wire.anthropic.bodies import normalised, sent
@@ -182,7 +183,9 @@ caching = st.builds(
 
 
 @given(requests("anthropic", "claude-3-7-sonnet-20250219", "claude-sonnet-4-5", "claude-opus-4-7", "other"), caching)
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(
+    max_examples=scaled(40), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
 def test_marks_are_legal_and_change_nothing_that_the_model_reads(wanted: ModelRequest, prompt: PromptCaching) -> None:
     plain: list[Loss] = []
     losses: list[Loss] = []

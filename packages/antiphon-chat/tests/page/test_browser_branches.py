@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 from playwright.sync_api import Browser as Chromium
 from playwright.sync_api import expect
 
@@ -20,6 +21,7 @@ def counting(name: str) -> FunctionModel:
 
 
 @ON_DESKTOP
+@pytest.mark.journey
 def test_an_answer_is_made_again_and_both_are_kept(tmp_path: Path, chromium: Chromium, screen: dict[str, Any]) -> None:
     with (
         served(tmp_path / "chats.db", models(counting("owl"))) as browser,

@@ -75,6 +75,7 @@ def overflow(page: Page) -> int:
     return int(page.evaluate("document.documentElement.scrollWidth - innerWidth"))
 
 
+@pytest.mark.journey
 def test_the_timeline_marks_what_was_read_and_what_was_lost(
     chromium: Chromium, chat: tuple[Browser, str], axe: str
 ) -> None:

@@ -38,6 +38,7 @@ def chat(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
         yield browser
 
 
+@pytest.mark.journey
 def test_rounds_of_tools_make_a_plan_that_is_ticked_and_edited_in_place(chromium: Chromium, tmp_path: Path) -> None:
     with served(tmp_path / "chats.db", with_builtin=True) as browser, window(chromium, browser.port) as shown:
         shown.open().ask(QUESTION)
@@ -99,6 +100,7 @@ def test_an_unknown_model_is_refused_and_the_old_one_stays(chromium: Chromium, c
         expect(shown.page.locator("#model")).to_have_text("talker")
 
 
+@pytest.mark.journey
 def test_a_stopped_answer_keeps_its_partial_text(chromium: Chromium, chat: Browser) -> None:
     with window(chromium, chat.port) as shown:
         shown.open().say("slowly please")
@@ -111,6 +113,7 @@ def test_a_stopped_answer_keeps_its_partial_text(chromium: Chromium, chat: Brows
         shown.sees("You wrote: And now?")
 
 
+@pytest.mark.journey
 def test_a_reload_in_mid_stream_shows_the_same_and_continues(chromium: Chromium, chat: Browser, gate: Gate) -> None:
     with window(chromium, chat.port) as shown:
         shown.open().say("wait for me")
@@ -226,6 +229,7 @@ def test_a_rollback_takes_out_of_sight_what_came_after(chromium: Chromium, chat:
         assert "Forget this" not in shown.thread.inner_text()
 
 
+@pytest.mark.journey
 def test_a_call_waits_for_a_person_who_approves_denies_or_edits_it(chromium: Chromium, chat: Browser) -> None:
     with window(chromium, chat.port) as shown:
         card = shown.open().thread.locator(".approval")

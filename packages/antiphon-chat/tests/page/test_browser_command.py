@@ -24,6 +24,7 @@ def test_the_page_opens_what_is_resumed(tmp_path: Path, chromium: Chromium) -> N
 
 
 @pytest.mark.parametrize("decision", ["Create the plan", "Not now"])
+@pytest.mark.journey
 def test_an_approval_requested_in_the_terminal_is_decided_on_the_page(
     tmp_path: Path, chromium: Chromium, decision: str
 ) -> None:

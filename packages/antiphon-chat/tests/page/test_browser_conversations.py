@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from playwright.sync_api import Browser as Chromium
 from playwright.sync_api import expect
 
@@ -49,6 +50,7 @@ def test_pins_and_tags_order_the_list(tmp_path: Path, chromium: Chromium, screen
 
 
 @ON_DESKTOP
+@pytest.mark.journey
 def test_a_search_leads_to_the_words_and_marks_them(tmp_path: Path, chromium: Chromium, screen: dict[str, Any]) -> None:
     with SqliteStore(tmp_path / "chats.db") as store:
         history = store.create("Herons")
@@ -68,6 +70,7 @@ def test_a_search_leads_to_the_words_and_marks_them(tmp_path: Path, chromium: Ch
 
 
 @ON_PHONE
+@pytest.mark.journey
 def test_a_shared_page_is_saved_and_runs_nothing(tmp_path: Path, chromium: Chromium, screen: dict[str, Any]) -> None:
     with SqliteStore(tmp_path / "chats.db") as store:
         history = store.create(f"Herons {ATTACK}")

@@ -60,6 +60,7 @@ def test_an_allowed_page_reads_answers_streams_and_errors(app: tuple[Page, str])
 
 
 @pytest.mark.parametrize("others", [(), ("http://localhost:1",)])
+@pytest.mark.journey
 def test_a_page_that_is_not_allowed_gets_nothing(app: tuple[Page, str], others: tuple[str, ...]) -> None:
     page, _ = app
     keys = [ClientKeySettings(name="app", key=hash_key(KEY))]

@@ -49,6 +49,7 @@ def test_unsent_text_is_kept(chromium: Chromium, chat: Browser) -> None:
         expect(shown.box).to_have_value("Precious words")
 
 
+@pytest.mark.journey
 def test_a_message_sent_during_an_answer_is_queued(chromium: Chromium, chat: Browser, gate: Gate) -> None:
     with window(chromium, chat.port) as shown:
         shown.open().say("wait for me")

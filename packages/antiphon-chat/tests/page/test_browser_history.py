@@ -45,6 +45,7 @@ def chat(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Browser, st
         yield browser, conversation
 
 
+@pytest.mark.journey
 def test_the_log_is_a_timeline_next_to_each_providers_request(chromium: Chromium, chat: tuple[Browser, str]) -> None:
     browser, conversation = chat
     with window(chromium, browser.port, viewport={"width": 1440, "height": 900}) as shown:

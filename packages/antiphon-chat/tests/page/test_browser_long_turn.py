@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
 from playwright.sync_api import Browser as Chromium
 from playwright.sync_api import expect
 
@@ -38,6 +39,7 @@ class Reader:
         return call("read_page", page=self.page) if self.page <= ROUNDS else "All pages are read."
 
 
+@pytest.mark.journey
 def test_a_long_turn_says_what_was_compacted_and_the_history_shows_it(chromium: Chromium, tmp_path: Path) -> None:
     settings = TurnSettings(token_limit=2_000, limits=RunLimits(max_rounds=ROUNDS + 5))
     model = FunctionModel(Reader())

@@ -27,6 +27,7 @@ def chat(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Browser, st
         yield browser, conversation
 
 
+@pytest.mark.journey
 def test_a_conversation_by_keyboard_alone(chromium: Chromium, chat: tuple[Browser, str]) -> None:
     with window(chromium, chat[0].port) as shown:
         keyboard = shown.open().page.keyboard

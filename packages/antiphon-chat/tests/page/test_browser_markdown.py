@@ -48,6 +48,7 @@ def chat(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 
 @ON_PHONE
+@pytest.mark.journey
 def test_blocks_are_drawn_while_an_answer_streams(chromium: Chromium, chat: Browser, screen: dict[str, Any]) -> None:
     GATE.clear()
     with window(chromium, chat.port, **screen) as shown:
@@ -88,6 +89,7 @@ def test_a_diagram_is_drawn_as_a_picture(chromium: Chromium, chat: Browser) -> N
 
 
 @pytest.mark.parametrize("text", ["graph TD\n  A[never", HOSTILE], ids=["no diagram", "hostile"])
+@pytest.mark.journey
 def test_a_diagram_can_do_nothing(chromium: Chromium, chat: Browser, text: str) -> None:
     conversation = chat.create()
     chat.ask(conversation, f"draw {text}")

@@ -59,6 +59,7 @@ def open_servers(shown: Window) -> None:
 
 
 @ON_DESKTOP
+@pytest.mark.journey
 def test_a_server_is_added_confirmed_used_with_approval_and_removed(
     tmp_path: Path, chromium: Chromium, axe: str, screen: dict[str, Any]
 ) -> None:

@@ -84,6 +84,7 @@ def test_the_menu_has_what_the_host_lists_with_window_and_price_and_the_exact_na
         pytest.param(True, DESKTOP, marks=pytest.mark.slow),
     ],
 )
+@pytest.mark.journey
 def test_a_pasted_key_is_used_and_is_stored_only_if_asked(
     tmp_path: Path, chromium: Chromium, is_stored: bool, screen: dict[str, Any]
 ) -> None:

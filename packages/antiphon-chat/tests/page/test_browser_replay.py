@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 from playwright.sync_api import Browser as Chromium
 from playwright.sync_api import expect
 
@@ -32,6 +33,7 @@ def start_replay(shown: Window, step: str, policy: str = "") -> None:
 
 
 @ON_BOTH
+@pytest.mark.journey
 def test_a_turn_is_replayed_on_another_model_and_both_are_in_a_table(
     tmp_path: Path, chromium: Chromium, screen: dict[str, Any], axe: str
 ) -> None:

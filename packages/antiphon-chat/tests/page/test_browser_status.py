@@ -97,6 +97,7 @@ def reader(
         context.close()
 
 
+@pytest.mark.journey
 def test_logging_in_and_out(reader: Reader, gateway: Rig) -> None:
     page = reader.page
     reader.log_in("wrong")
@@ -128,6 +129,7 @@ def test_a_key_that_is_rejected_later_leads_to_the_login(reader: Reader) -> None
 
 
 @pytest.mark.parametrize("reader", [DESKTOP, PHONE], ids=["desktop", "phone"], indirect=True)
+@pytest.mark.journey
 def test_everything_is_shown_and_fits(reader: Reader) -> None:
     reader.log_in()
     page = reader.page

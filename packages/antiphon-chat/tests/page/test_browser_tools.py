@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pytest
 from playwright.sync_api import Browser as Chromium
 from playwright.sync_api import expect
 
@@ -55,6 +56,7 @@ def test_the_tools_on_offer_are_listed(tmp_path: Path, chromium: Chromium) -> No
 
 
 @ON_PHONE
+@pytest.mark.journey
 def test_each_tool_has_its_numbers(tmp_path: Path, chromium: Chromium, screen: dict[str, Any], axe: str) -> None:
     converse(tmp_path / "chats.db")
     with served(tmp_path / "chats.db") as browser, window(chromium, browser.port, **screen) as shown:

@@ -45,6 +45,7 @@ def chat(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 
 @ON_DESKTOP
+@pytest.mark.journey
 def test_always_approving_a_tool_applies_to_this_conversation_only(
     chromium: Chromium, chat: Browser, screen: dict[str, Any]
 ) -> None:

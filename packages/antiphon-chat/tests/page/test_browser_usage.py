@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pytest
 from playwright.sync_api import Browser as Chromium
 from playwright.sync_api import expect
 
@@ -35,6 +36,7 @@ def stored(path: Path, provider: str, model: str) -> tuple[str, str]:
 
 
 @ON_PHONE
+@pytest.mark.journey
 def test_each_turn_and_the_conversation_show_tokens_cache_and_money(
     tmp_path: Path, chromium: Chromium, screen: dict[str, Any]
 ) -> None:

@@ -41,6 +41,7 @@ def chat(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     ],
     ids=["english", "chinese"],
 )
+@pytest.mark.journey
 def test_a_wait_is_explained_and_can_be_stopped(
     chromium: Chromium, chat: Browser, locale: str, waiting: str, stop: str, stopped: str
 ) -> None:

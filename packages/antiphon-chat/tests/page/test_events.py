@@ -22,6 +22,7 @@ from antiphon.providers.scripted import call
 from antiphon_chat.page.event_stream import EntryAppended, EventBuffer, TurnStarted, frame
 from antiphon_chat.page.live_conversation import LiveConversation
 from page.rig import Browser, Gate, SeenEvent, names, served, text, until_finished
+from support.examples import scaled
 
 QUESTION = "find tips for IELTS reading, then make me a plan"
 
@@ -89,7 +90,7 @@ def test_every_entry_is_sent_once_and_as_the_conversation_shows_it(browser: Brow
     assert ids == list(range(ids[0], ids[0] + len(ids)))  # type: ignore[operator, arg-type]
 
 
-@settings(max_examples=20)
+@settings(max_examples=scaled(8))
 @given(cuts=st.lists(st.integers(0, 25), max_size=6), resumes_by_header=st.booleans())
 def test_a_page_that_reloads_in_mid_stream_loses_no_event(
     browser: Browser, cuts: list[int], resumes_by_header: bool
@@ -113,7 +114,7 @@ def test_a_page_that_reloads_in_mid_stream_loses_no_event(
         assert events_seen == until_finished(events)
 
 
-@settings(max_examples=12)
+@settings(max_examples=scaled(6))
 @given(reload_at=st.integers(0, 60))
 def test_a_page_without_state_finds_the_open_round(browser: Browser, reload_at: int) -> None:
     """What a reload shows, and the events after its `last_event`, are the whole turn, nothing missing and nothing twice."""

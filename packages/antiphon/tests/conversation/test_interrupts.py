@@ -42,6 +42,7 @@ from antiphon.providers.scripted import FunctionModel, Item, ScriptedModel, call
 from antiphon.tools import Tool, ToolContext, tool
 from antiphon.tools.call_runner import CANCELLED, NOT_RUN
 from antiphon.wire.delta import PartDelta, PartStarted
+from support.examples import scaled
 from support.planned_turns import CheckedJournal, calls_in, drained, last_reason, refusals, results_in
 from support.repository import ROOT
 
@@ -139,7 +140,7 @@ async def interrupted_at(
     return chat, journal, workshop, received
 
 
-@settings(max_examples=50)
+@settings(max_examples=scaled(15))
 @given(st.integers(1, 44), st.sampled_from(WAYS), st.sampled_from(["cancel", "await"]))
 def test_an_interruption_leaves_everything_in_order(number: int, way: Way, policy: Any) -> None:
     chat, journal, workshop, received = asyncio.run(interrupted_at(number, way, policy))

@@ -12,6 +12,7 @@ from antiphon.history import AgentHistory, ModelOutputEntry, ToolCallResultsEntr
 from antiphon.providers.scripted import FunctionModel, ScriptedModel, call
 from antiphon.tools import tool
 from antiphon.wire.output import ProviderError
+from support.examples import scaled
 from support.planned_turns import Plan, World, drained, last_reason, planned, refusals, results_in
 
 plans = st.lists(
@@ -29,7 +30,7 @@ def asked(question: str = "Go.") -> AgentHistory:
     return chat.history
 
 
-@settings(max_examples=40)
+@settings(max_examples=scaled(15))
 @given(
     plans,
     st.sampled_from([RunLimits(), RunLimits(max_rounds=2), RunLimits(max_calls=3), RunLimits(max_failed_rounds=1)]),

@@ -33,6 +33,7 @@ from antiphon.history import (
 )
 from antiphon.ids import is_id, new_id
 from antiphon.parts import Document, Image, Text, ToolCallRequest, ToolCallResult
+from support.examples import scaled
 from support.history_strategies import conversations
 from support.store_rows import rows, table
 
@@ -60,7 +61,7 @@ def test_ids_are_ordered_by_time() -> None:
     assert new_id() > ids[-1]
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=scaled(10), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(conversations)
 def test_what_is_appended_is_there_when_it_is_opened_again(store: HistoryStore, appended: list[HistoryEntry]) -> None:
     history = store.create()

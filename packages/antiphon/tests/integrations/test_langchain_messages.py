@@ -50,6 +50,7 @@ from antiphon.parts import (
 from antiphon.providers.router import ProviderRouter
 from antiphon.providers.scripted import FunctionModel, ScriptedModel, call
 from antiphon.tools import tool
+from support.examples import scaled
 from support.history_strategies import context_entries, conversations
 from support.installed import needs_chat
 
@@ -66,7 +67,7 @@ def test_entries_round_trip(entries: list[HistoryEntry]) -> None:
     assert [without_metadata(entry) for entry in from_langchain(to_langchain(entries))] == shown(entries)
 
 
-@settings(max_examples=20)
+@settings(max_examples=scaled(10))
 @given(conversations)
 def test_conversations_round_trip(entries: list[HistoryEntry]) -> None:
     history = AgentHistory()

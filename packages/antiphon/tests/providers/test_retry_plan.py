@@ -28,7 +28,7 @@ from antiphon.providers.retry import (
 )
 from antiphon.providers.routes import Target
 from antiphon.wire.output import NOT_AN_ANSWER, ErrorKind, ProviderError
-from support.examples import at_least
+from support.examples import scaled
 
 # The promises, in tables of their own: the plan's table may change only together with these.
 ANOTHER_KEY_HELPS = {"authentication", "billing", "permission", "rate_limit"}
@@ -223,7 +223,7 @@ def shape(step: Step, targets: list[Target]) -> tuple[str, object]:
     return "give up", step.error.retry_after
 
 
-@hypothesis_settings(max_examples=at_least(200))
+@hypothesis_settings(max_examples=scaled(40))
 @given(TARGETS, FAILURES)
 def test_every_step_is_the_one_of_the_model(cases: list[TargetCase], failures: list[FailureCase]) -> None:
     now = [0.0]

@@ -10,6 +10,7 @@ from antiphon.parts import Part, Text, ToolCallRequest, ToolCallResult
 from antiphon.repair import sequence
 from antiphon.wire import formats
 from antiphon.wire.request import Message
+from support.examples import scaled
 
 ids = st.sampled_from(["a", "b", "c", ""])
 parts: st.SearchStrategy[Part] = st.one_of(
@@ -25,7 +26,7 @@ CALL, RESULT = ToolCallRequest("weather", "a", "{}"), ToolCallResult("weather", 
 ROUND = [Message("user", (Text("Rain?"),)), Message("assistant", (Text("I look."), CALL)), Message("tool", (RESULT,))]
 
 
-@settings(max_examples=300)
+@settings(max_examples=scaled(60))
 @given(messages)
 def test_what_is_plainly_in_order_is_legal_in_every_format(given_messages: list[Message]) -> None:
     if sequence._is_plain(given_messages):

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from antiphon.wire import FORMATS, ModelRequest, formats
-from support.examples import at_least
+from support.examples import scaled
 from support.interactions_spec import request_problems
 from support.request_strategies import requests
 from wire.anthropic import bodies as anthropic
@@ -51,7 +51,7 @@ def write_options(name: str, request: ModelRequest) -> st.SearchStrategy[dict[st
 @pytest.mark.parametrize("name", FORMATS)
 @given(data=st.data())
 @settings(
-    max_examples=at_least(100),
+    max_examples=scaled(25),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )

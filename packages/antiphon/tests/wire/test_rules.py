@@ -23,7 +23,7 @@ from antiphon.wire import FORMATS, formats
 from antiphon.wire.capabilities import Capabilities
 from antiphon.wire.format import DEFAULT_OPTIONS
 from antiphon.wire.rules import STRING, Checked, CrossRule, Object, RuleBook, Violation
-from support.examples import at_least
+from support.examples import scaled
 from support.rule_cases import (
     AWKWARD_VALUES,
     Case,
@@ -87,7 +87,7 @@ def test_every_rule_of_the_book_has_a_case(name: str) -> None:
 
 @pytest.mark.parametrize("name", FORMATS)
 @given(data=st.data())
-@settings(max_examples=at_least(100), deadline=None)
+@settings(max_examples=scaled(25), deadline=None)
 def test_no_body_makes_the_check_fail(name: str, data: st.DataObject) -> None:
     body = data.draw(bodies_of(name))
     for options in getattr(cases_of(name), "OPTIONS", [DEFAULT_OPTIONS]):

@@ -14,7 +14,7 @@ from antiphon.errors import WireError
 from antiphon.wire import FORMATS, ModelRequest, formats
 from antiphon.wire.format import WriteOptions
 from support.corpus import accepted_requests, client_requests
-from support.examples import at_least
+from support.examples import scaled
 
 CALL = {"id": "call_1", "type": "function", "function": {"name": "weather", "arguments": '{"city": "Oslo"}'}}
 MARK = {"type": "ephemeral"}
@@ -234,7 +234,7 @@ def places(value: Any) -> Iterator[tuple[Any, Any]]:
 
 
 @pytest.mark.parametrize("name", FORMATS)
-@settings(max_examples=at_least(100))
+@settings(max_examples=scaled(25))
 @given(st.data())
 def test_an_unusual_body_is_read_the_same_from_its_bytes(name: str, data: st.DataObject) -> None:
     body = msgspec.json.decode(msgspec.json.encode(PLAIN[name]))

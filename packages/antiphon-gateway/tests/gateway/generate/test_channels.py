@@ -21,7 +21,7 @@ from antiphon.wire.request import ModelRequest
 from antiphon_gateway.generate.channels import Channel, Same, StreamFailed, Translate
 from antiphon_gateway.generate.frame import StreamFrame
 from antiphon_gateway.observe.record import Record
-from support.examples import at_least
+from support.examples import scaled
 
 WORDS = ["rain ", "an error? ", 'she wrote "usage":{} ', "[DONE] ", "message_stop ", "\n\n", "data: {}", "ø"]
 CALL = ToolCallRequest("weather", "call_1", '{"city": "Oslo", "why": "error"}')
@@ -113,7 +113,7 @@ def cut_up(stream: bytes, data: st.DataObject) -> tuple[bytes, list[bytes]]:
 
 
 @pytest.mark.parametrize("name", FORMATS)
-@settings(max_examples=at_least(60), deadline=None)
+@settings(max_examples=scaled(20), deadline=None)
 @given(
     words=st.lists(st.sampled_from(WORDS), max_size=30),
     ending=st.sampled_from(["end", "error"]),
@@ -140,7 +140,7 @@ def test_a_stream_passes_unchanged_and_its_end_is_found(
 
 
 @pytest.mark.parametrize("name", FORMATS)
-@settings(max_examples=at_least(30), deadline=None)
+@settings(max_examples=scaled(10), deadline=None)
 @given(words=st.lists(st.sampled_from(WORDS), max_size=30), data=st.data())
 def test_a_stream_that_is_cut_never_looks_complete(name: str, words: list[str], data: st.DataObject) -> None:
     stream = written(name, words, "cut")

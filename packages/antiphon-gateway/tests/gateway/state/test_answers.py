@@ -31,6 +31,7 @@ from antiphon_gateway.state.conversations import ConversationStore
 from antiphon_gateway.state.file import DAY, StateFile
 from gateway.state.stores import answer_store
 from providers.scripted_server import Received, Reply, ScriptedServer
+from support.examples import scaled
 
 RESPONSES = formats["openai-responses"]
 
@@ -319,7 +320,7 @@ def test_concurrent_threads_and_files(tmp_path: Path) -> None:
 steps = st.lists(st.tuples(st.sampled_from("kkkkd"), st.integers(0, 9), st.integers(0, 9)), max_size=40)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=scaled(15), deadline=None)
 @given(steps)
 def test_the_store_agrees_with_a_dictionary(plan: list[tuple[str, int, int]]) -> None:
     """Whatever is kept, deleted and kept again under the same id: what is found is right, and no unreachable data stays."""

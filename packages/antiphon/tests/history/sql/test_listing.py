@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from antiphon.history import AgentHistory, DebugLogEntry, HistoryStore, SqliteStore
+from support.examples import scaled
 from support.store_rows import table
 
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
@@ -48,7 +49,7 @@ def last_change(store: HistoryStore, history: AgentHistory) -> datetime:
     return at
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=scaled(15), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(DOINGS, st.integers(0, 4), st.integers(0, 3))
 @example(IN_ONE_MINUTE, 1, 0)
 @example(IN_ONE_MINUTE, 1, 1)

@@ -20,6 +20,7 @@ from antiphon.http.client import connection as connection_module
 from antiphon.http.client.client import HttpClient
 from antiphon.http.client.request import HttpRequest, Timeouts
 from http_ends.client.raw_host import CONTENT, LENGTH, LOOPS, OK, WHOLE, RawHost, run_on, send, with_host
+from support.examples import scaled
 
 CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
 CHUNKS = b"b\r\ndata: one\n\n\r\n0B;x=y\r\ndata: two\n\n\r\n"
@@ -43,7 +44,7 @@ def run(host: Callable[[], RawHost], work: Work, loop: str = "asyncio") -> None:
 
 
 @pytest.mark.parametrize("name", FRAMED)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=scaled(10), deadline=None)
 @given(data=st.data())
 def test_a_response_is_the_same_however_it_is_cut(name: str, data: st.DataObject) -> None:
     response = FRAMED[name]

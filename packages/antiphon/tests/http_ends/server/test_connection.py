@@ -23,6 +23,7 @@ from antiphon.http.messages import ClientRequest, Response, ResponseStream
 from antiphon.http.server.application import Admitted, Application, Handler, Limits, Traffic
 from antiphon.http.server.listener import Listener, bind_socket
 from antiphon.http.server.request_parser import MAX_PIPELINED
+from support.examples import scaled
 
 BODY = b'{"model":"m","messages":[]}'
 LENGTH = b"content-length: %d\r\n" % len(BODY)
@@ -338,7 +339,7 @@ def test_a_stream_for_http_1_0_ends_with_the_connection() -> None:
     with_listener(work)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=scaled(15), deadline=None)
 @given(st.lists(st.integers(1, 60), max_size=6))
 def test_bodies_may_come_in_any_chunks_and_requests_may_be_pipelined(sizes: list[int]) -> None:
     second = ASK.replace(b"/chat/", b"/second/")

@@ -16,6 +16,7 @@ from antiphon.providers.keys.health import CooldownPolicy, CredentialStatus, Key
 from antiphon.providers.keys.ring import KeyLease, KeyRing
 from antiphon.providers.keys.secret import Credential, mask, read_headers, scrub
 from antiphon.wire.output import ErrorKind, ProviderError
+from support.examples import scaled
 
 FIRST, SECOND, THIRD = "sk-first-key-000000aaaa", "sk-second-key-00000bbbb", "third-key-0000000000cccc"
 
@@ -408,7 +409,7 @@ class PoolMachine(RuleBasedStateMachine):
         assert not any(secret in shown for secret in (FIRST, SECOND, THIRD))
 
 
-PoolMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+PoolMachine.TestCase.settings = settings(max_examples=scaled(15), stateful_step_count=40, deadline=None)
 TestPoolMachine = PoolMachine.TestCase
 
 

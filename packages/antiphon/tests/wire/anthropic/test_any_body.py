@@ -11,7 +11,7 @@ from antiphon.errors import WireError
 from antiphon.wire import (
     Loss,
 )
-from support.examples import at_least
+from support.examples import scaled
 from support.wire_formats import ANTHROPIC
 from wire.anthropic.bodies import (
     json_values,
@@ -112,7 +112,7 @@ bodies = st.builds(
 @example({"system": False, "messages": [{"role": "system", "content": [None]}, None]})
 @given(bodies)
 @settings(
-    max_examples=at_least(100), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+    max_examples=scaled(25), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
 def test_any_body_comes_back(body: dict[str, Any]) -> None:
     before = repr(body)
@@ -131,7 +131,7 @@ def test_any_body_comes_back(body: dict[str, Any]) -> None:
 
 
 @given(st.dictionaries(st.text(max_size=5) | st.just("messages"), json_values, max_size=3))
-@settings(max_examples=at_least(100), deadline=None)
+@settings(max_examples=scaled(25), deadline=None)
 def test_only_wire_errors_are_raised(body: dict[str, Any]) -> None:
     try:
         read_request(body)

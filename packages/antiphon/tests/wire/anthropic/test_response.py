@@ -15,7 +15,7 @@ from antiphon.errors import WireError
 from antiphon.parts import Audio, Image, Native, OutputPart, Refusal, Text, Thinking, TokenUsage, ToolCallRequest
 from antiphon.wire import Loss, ModelOutput, ProviderError
 from antiphon.wire.output import StopReason
-from support.examples import at_least
+from support.examples import scaled
 from support.local_server import LocalServer
 from support.wire_formats import ANTHROPIC
 from wire.anthropic.bodies import answers, json_values, lines, normal_block, sent, without_nulls
@@ -244,7 +244,7 @@ blocks = st.one_of(
         ),
     )
 )
-@settings(max_examples=at_least(100), deadline=None)
+@settings(max_examples=scaled(25), deadline=None)
 def test_any_answer_comes_back(body: dict[str, Any]) -> None:
     before = repr(body)
     again, losses = written(read_response(body))
@@ -257,7 +257,7 @@ def test_any_answer_comes_back(body: dict[str, Any]) -> None:
 
 
 @given(st.dictionaries(st.text(max_size=5) | st.just("content"), json_values, max_size=3))
-@settings(max_examples=at_least(100), deadline=None)
+@settings(max_examples=scaled(25), deadline=None)
 def test_only_wire_errors_are_raised(body: dict[str, Any]) -> None:
     try:
         read_response(body)

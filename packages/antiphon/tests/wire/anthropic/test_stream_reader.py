@@ -20,7 +20,7 @@ from antiphon.wire.delta import (
     Finished,
     Started,
 )
-from support.examples import at_least
+from support.examples import scaled
 from support.wire_formats import ANTHROPIC
 from wire.anthropic.bodies import json_values, streams, written_out
 from wire.anthropic.stream_helpers import (
@@ -398,7 +398,7 @@ strange = st.fixed_dictionaries(
 
 
 @given(st.lists(strange | st.sampled_from([start(), *WORDS, finish()]), max_size=8), st.booleans())
-@settings(max_examples=at_least(100), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=scaled(25), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_any_events_give_one_end(events: list[Any], is_ended: bool) -> None:
     data = b"".join(
         b"data: " + msgspec.json.encode(any_event) + b"\n\n" for any_event in [*events, *([STOP] if is_ended else [])]

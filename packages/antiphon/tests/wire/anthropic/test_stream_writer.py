@@ -22,7 +22,7 @@ from antiphon.wire.delta import (
     Started,
     UsageReported,
 )
-from support.examples import at_least
+from support.examples import scaled
 from support.local_server import LocalServer
 from support.wire_formats import ANTHROPIC
 from wire.anthropic.bodies import streams, without_nulls
@@ -188,7 +188,7 @@ parts = st.one_of(
 
 
 @given(st.lists(parts, max_size=5), st.data())
-@settings(max_examples=at_least(100), deadline=None)
+@settings(max_examples=scaled(25), deadline=None)
 def test_any_deltas_make_a_legal_stream(made: list[Any], data: st.DataObject) -> None:
     deltas: list[ModelOutputDelta] = [Started("x", "m", format="gemini")]
     waiting = list(enumerate(made))

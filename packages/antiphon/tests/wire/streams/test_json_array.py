@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from antiphon.wire.streams.json_array import JsonStreamReader
-from support.examples import at_least
+from support.examples import scaled
 
 words = st.sampled_from(["rain", "}", "{", "\n}", '"', "\\", 'a}\n,{"b":1}', "é", "", "]"])
 values = st.recursive(
@@ -33,7 +33,7 @@ def read(data: bytes, cuts: list[int]) -> tuple[list[Any], JsonStreamReader]:
     return [json.loads(each.data) for each in (*found, *reader.close())], reader
 
 
-@settings(max_examples=at_least(100))
+@settings(max_examples=scaled(25))
 @given(objects, indents, borders, sizes, st.integers(0, 2_000))
 def test_an_array_in_any_layout_and_any_cut(
     given_objects: list[Any], each_indent: list[int | None], border: str, cuts: list[int], end: int
