@@ -26,9 +26,10 @@ from antiphon.wire.anthropic.limits import (
     is_blank,
 )
 from antiphon.wire.anthropic.shapes import block_type, is_same_format, origin_marker
-from antiphon.wire.capabilities import EFFORT_BUDGETS, Capabilities, effort_for_budget
+from antiphon.wire.capabilities import Capabilities
 from antiphon.wire.loss import Loss, lose_native
 from antiphon.wire.parameters import NUMBER, Parameter, ParameterTable, Refusal, is_default, refused_fields
+from antiphon.wire.reasoning import ReasoningForms, plan_reasoning
 from antiphon.wire.request import ModelRequest, OutputFormat, Reasoning
 from antiphon.wire.rules import Checked, Object, Path
 from antiphon.wire.rules.limits import Choice, Length, Limit, Range, Texts
@@ -64,7 +65,15 @@ def target_for(model: Capabilities, version: str, host: Any) -> Target:
 DEFAULT_MAX_TOKENS = 4096
 
 _DISPLAYS = {"omitted": "omitted", "summarized": "summarized"}
-_DISPLAY_FOR = _DISPLAYS | {"auto": "summarized", "concise": "summarized", "detailed": "summarized", "none": "omitted"}
+_REASONING = ReasoningForms(
+    rule="AN-19",
+    effort_rule="AN-32",
+    modes=("off", "budget", "adaptive", "effort"),
+    words={"minimal": "low"},
+    shown=_DISPLAYS | dict.fromkeys(("auto", "concise", "detailed"), "summarized") | {"none": "omitted"},
+    combines=True,
+    min_budget=MIN_BUDGET,
+)
 
 
 def read_thinking(thinking: Any) -> Reasoning | None:
@@ -90,114 +99,16 @@ def write_reasoning(
     reasoning: Reasoning, capabilities: Capabilities, losses: list[Loss]
 ) -> tuple[dict[str, Any] | None, str | None]:
     """The values of `thinking` and of `output_config.effort`."""
-    lose_native(losses, "reasoning", reasoning.native, "anthropic")
-    effort = _read_effort(reasoning, losses)
-    is_native = is_same_format(reasoning.native)
-    if effort == "none" or reasoning.enabled is False or reasoning.budget_tokens == 0:
-        stated_effort = effort if effort != "none" and is_native else None
-        _write_display(reasoning, None, losses)
-        thinking = _disable(capabilities, losses)
-        if capabilities.never_thinks and not is_native:
-            thinking = None
-        return thinking, _supported_effort(stated_effort, capabilities, losses, is_off=thinking is not None)
-    thinking = None
-    if capabilities.never_thinks:
-        if reasoning.enabled or reasoning.budget_tokens is not None or (effort and not is_native):
-            losses.append(Loss("reasoning", "thinking", "model does not support thinking; dropped (AN-19)"))
-        effort = effort if is_native else None
-    elif is_native:
-        if reasoning.enabled:
-            thinking, effort = _enable(reasoning, effort, capabilities, losses)
-    elif _prefers_effort(capabilities) and reasoning.budget_tokens is None and (effort or reasoning.enabled):
-        thinking = {"type": "adaptive"}
-    elif effort or reasoning.enabled or reasoning.budget_tokens is not None:
-        budget = _write_budget(reasoning.budget_tokens, effort, losses)
-        thinking, effort = _with_budget(budget, effort, capabilities)
-    _write_display(reasoning, thinking, losses)
-    return thinking, _supported_effort(effort, capabilities, losses)
-
-
-def _prefers_effort(capabilities: Capabilities) -> bool:
-    """Whether the model is known to accept adaptive thinking with an effort."""
-    return bool(capabilities.efforts) and capabilities.accepts_thinking("adaptive")
-
-
-def _read_effort(reasoning: Reasoning, losses: list[Loss]) -> str | None:
-    effort = reasoning.effort
-    if effort is None or effort in EFFORT_BUDGETS:
-        return "low" if effort == "minimal" and reasoning.budget_tokens is None else effort
-    losses.append(Loss("reasoning.effort", "effort", f'unknown effort "{effort}"; dropped (AN-32)'))
-    return None
-
-
-def _disable(capabilities: Capabilities, losses: list[Loss]) -> dict[str, Any] | None:
-    if capabilities.accepts_thinking("off"):
-        return {"type": "disabled"}
-    losses.append(Loss("reasoning", "no thinking", "thinking cannot be turned off for this model; dropped (AN-19)"))
-    return None
-
-
-def _enable(
-    reasoning: Reasoning, effort: str | None, capabilities: Capabilities, losses: list[Loss]
-) -> tuple[dict[str, Any], str | None]:
-    """Thinking as this format stated it, or the nearest that the model accepts."""
-    if reasoning.budget_tokens is None:
-        if capabilities.accepts_thinking("adaptive"):
-            return {"type": "adaptive"}, effort
-        losses.append(Loss("reasoning", "adaptive thinking", "model requires a thinking budget; sent one (AN-19)"))
-        return {"type": "enabled", "budget_tokens": _write_budget(None, effort, losses)}, effort
-    budget = _write_budget(reasoning.budget_tokens, effort, losses)
-    thinking, nearest_effort = _with_budget(budget, effort, capabilities)
-    return thinking, effort or nearest_effort
-
-
-def _write_budget(budget: int | None, effort: str | None, losses: list[Loss]) -> int:
-    if budget is None or budget == -1:  # dynamic, in Gemini
-        return max(EFFORT_BUDGETS[effort or "medium"], MIN_BUDGET)
-    if budget < MIN_BUDGET:
-        losses.append(
-            Loss("reasoning.budget_tokens", str(budget), f"below the minimum {MIN_BUDGET}; sent {MIN_BUDGET} (AN-19)")
-        )
-        return MIN_BUDGET
-    return budget
-
-
-def _with_budget(budget: int, effort: str | None, capabilities: Capabilities) -> tuple[dict[str, Any], str | None]:
-    """Thinking with a budget, or the nearest effort if the model accepts no budget."""
-    if capabilities.accepts_thinking("budget"):
-        return {"type": "enabled", "budget_tokens": budget}, None
-    return {"type": "adaptive"}, effort or effort_for_budget(budget)
-
-
-def _write_display(reasoning: Reasoning, thinking: dict[str, Any] | None, losses: list[Loss]) -> None:
-    if reasoning.shown is None:
-        return
-    display = _DISPLAY_FOR.get(reasoning.shown)
-    if thinking is not None and display is not None:
-        thinking["display"] = display
-    else:
-        reason = f'display "{reasoning.shown}" is not supported, or thinking is off; dropped'
-        losses.append(Loss("reasoning.shown", "shown", reason))
-
-
-def _supported_effort(
-    effort: str | None, capabilities: Capabilities, losses: list[Loss], *, is_off: bool = False
-) -> str | None:
-    effort = "low" if effort == "minimal" else effort
-    if effort is None or capabilities.efforts is None:
-        return effort
-    if not capabilities.efforts:
-        losses.append(Loss("reasoning.effort", effort, "model does not support effort; dropped (AN-32)"))
-        return None
-    accepted = capabilities
-    if is_off and capabilities.efforts_without_thinking is not None:
-        accepted = structs.replace(capabilities, efforts=capabilities.efforts_without_thinking)
-    legal = accepted.nearest_effort(effort)
-    if legal != effort:
-        off = " without thinking" if accepted is not capabilities else ""
-        reason = f'model does not support effort "{effort}"{off}; sent "{legal}" (AN-32)'
-        losses.append(Loss("reasoning.effort", effort, reason))
-    return legal
+    lose_native(losses, "reasoning", reasoning.native, FORMAT)
+    plan = plan_reasoning(reasoning, capabilities, _REASONING, losses, is_own=is_same_format(reasoning.native))
+    if not plan.enabled:
+        return None if plan.enabled is None else {"type": "disabled"}, plan.effort
+    thinking: dict[str, Any] = {"type": "adaptive"}
+    if plan.budget is not None:
+        thinking = {"type": "enabled", "budget_tokens": plan.budget}
+    if plan.shown is not None:
+        thinking["display"] = plan.shown
+    return thinking, plan.effort
 
 
 def allow_thinking(

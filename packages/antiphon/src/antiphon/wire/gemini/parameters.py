@@ -12,31 +12,34 @@ from __future__ import annotations
 from typing import Any
 
 from antiphon.parts import NativeExtras
-from antiphon.wire.capabilities import EFFORT_BUDGETS, Capabilities, effort_for_budget
+from antiphon.wire.capabilities import Capabilities
 from antiphon.wire.gemini import FORMAT
 from antiphon.wire.gemini.native import field_spellings, native_extras, split_fields
 from antiphon.wire.gemini.schema import SCHEMA_STYLES, read_schema, schema_style, write_schema
 from antiphon.wire.loss import Loss, lose_native, own_extras
 from antiphon.wire.parameters import NUMBER, Parameter, ParameterTable, refused_fields
+from antiphon.wire.reasoning import DYNAMIC, HIDDEN, ReasoningForms, plan_reasoning
 from antiphon.wire.request import ModelRequest, OutputFormat, Reasoning
 from antiphon.wire.rules import is_whole_number
 from antiphon.wire.rules.limits import Range
 from antiphon.wire.vendors.google import has_mark, spelling_mark, with_prefix, without_prefix
 from antiphon.wire.vendors.google_parameters import (
+    LEVEL_FOR,
     THINKING_LEVELS,
     Seed,
     google_range,
-    known_effort,
     lose_format_details,
     output_tokens,
     stop_sequences,
-    thinking_level,
 )
 
 WHOLE_NUMBER = (int, float)
-MIN_BUDGET = 128
-"""Sent instead of 0 to a model that always thinks and whose range is unknown."""
-_DYNAMIC = -1
+_REASONING = ReasoningForms(
+    rule="GM-14",
+    modes=("off", "level", "budget"),
+    words=LEVEL_FOR,
+    shown={None: True, **dict.fromkeys(HIDDEN, False)},
+)
 _THINKING_FIELDS = field_spellings(("thinkingBudget", "thinkingLevel", "includeThoughts"))
 _LOWERCASE_LEVEL = spelling_mark("level:small")
 
@@ -60,8 +63,8 @@ def read_thinking(config: dict[str, Any]) -> Reasoning:
         marks = _LOWERCASE_LEVEL if level == effort else None
     elif level is not None:
         extras["thinkingLevel"] = level
-    is_dynamic = type(budget) is int and budget == _DYNAMIC
-    if budget is not None and (type(budget) is not int or budget < _DYNAMIC):
+    is_dynamic = type(budget) is int and budget == DYNAMIC
+    if budget is not None and (type(budget) is not int or budget < DYNAMIC):
         extras["thinkingBudget"], budget = budget, None
     if include_thoughts is not None and type(include_thoughts) is not bool:
         extras["includeThoughts"], include_thoughts = include_thoughts, None
@@ -77,72 +80,22 @@ def read_thinking(config: dict[str, Any]) -> Reasoning:
 def write_thinking(reasoning: Reasoning, capabilities: Capabilities, losses: list[Loss]) -> dict[str, Any]:
     """The `thinkingConfig` for this model."""
     extras = own_extras(reasoning.native, losses, "reasoning", FORMAT)
+    plan = plan_reasoning(reasoning, capabilities, _REASONING, losses)
     if capabilities.thinking == ():
-        _report_no_thinking(reasoning, extras, losses)
+        reason = "model does not support thinking; dropped (GM-14)"
+        losses.extend(Loss(f"reasoning.{name}", name, reason) for name in extras)
         return {}
-    config = _write_amount(reasoning, capabilities, losses)
-    if reasoning.shown is not None:
-        config["includeThoughts"] = reasoning.shown not in ("omitted", "none")
+    config: dict[str, Any] = {}
+    if plan.effort is not None:
+        is_lowercase = has_mark(reasoning.native, "level:small")
+        config["thinkingLevel"] = plan.effort if is_lowercase else plan.effort.upper()
+    elif plan.enabled is False or plan.budget is not None:
+        config["thinkingBudget"] = plan.budget or 0
+    elif plan.enabled and capabilities.accepts_thinking("budget"):  # levels alone: thinking is the default
+        config["thinkingBudget"] = DYNAMIC
+    if plan.shown is not None:
+        config["includeThoughts"] = plan.shown
     return {**config, **extras}
-
-
-def _report_no_thinking(reasoning: Reasoning, extras: dict[str, Any], losses: list[Loss]) -> None:
-    reason = "model does not support thinking; dropped (GM-14)"
-    is_off = reasoning.effort == "none" or reasoning.budget_tokens == 0 or reasoning.enabled is False
-    wanted = reasoning.effort or reasoning.budget_tokens or reasoning.enabled
-    if not is_off and wanted:
-        losses.append(Loss("reasoning", "thinking", reason))
-    if reasoning.shown not in (None, "omitted", "none"):
-        losses.append(Loss("reasoning.shown", "shown", reason))
-    losses.extend(Loss(f"reasoning.{name}", name, reason) for name in extras)
-
-
-def _write_amount(reasoning: Reasoning, capabilities: Capabilities, losses: list[Loss]) -> dict[str, Any]:
-    effort, budget = known_effort(reasoning, losses), reasoning.budget_tokens
-    has_levels = capabilities.accepts_thinking("level")
-    if effort is not None and budget is not None:
-        dropped = "budget_tokens" if has_levels else "effort"
-        losses.append(
-            Loss(f"reasoning.{dropped}", dropped, "Gemini accepts either a budget or a level; dropped (GM-14)")
-        )
-    if effort is not None and (has_levels or budget is None):
-        if not has_levels or (effort == "none" and not capabilities.is_known):
-            return _write_budget(EFFORT_BUDGETS[effort], capabilities, losses)
-        level = thinking_level(effort, capabilities, losses, "reasoning.effort", "GM-14")
-        return {"thinkingLevel": level if has_mark(reasoning.native, "level:small") else level.upper()}
-    if budget is not None:
-        return _write_budget(budget, capabilities, losses)
-    if reasoning.enabled is None:
-        return {}
-    if reasoning.enabled and capabilities.accepts_thinking("budget"):
-        return {"thinkingBudget": _DYNAMIC}
-    return {} if reasoning.enabled else _write_budget(0, capabilities, losses)  # levels alone: thinking is the default
-
-
-def _write_budget(budget: int, capabilities: Capabilities, losses: list[Loss]) -> dict[str, Any]:
-    """A budget that the model accepts, or the level that corresponds to it."""
-    if budget == 0 and capabilities.accepts_thinking("off"):
-        return {"thinkingBudget": 0}
-    if budget != _DYNAMIC and (not capabilities.accepts_thinking("budget") or (budget == 0 and capabilities.efforts)):
-        level = thinking_level(effort_for_budget(budget), capabilities, losses, "reasoning.budget_tokens", "GM-14")
-        return {"thinkingLevel": level.upper()}
-    if budget == _DYNAMIC:
-        return {"thinkingBudget": _DYNAMIC} if capabilities.accepts_thinking("budget") else {}
-    lowest, highest = capabilities.min_budget, capabilities.max_budget
-    if budget == 0:
-        lowest = lowest or MIN_BUDGET
-        reason = f"thinking cannot be turned off for this model; sent the lowest budget {lowest} (GM-14)"
-        losses.append(Loss("reasoning", "no thinking", reason))
-        return {"thinkingBudget": lowest}
-    for limit, bound, is_out in (
-        (lowest, "below the minimum", lowest is not None and budget < lowest),
-        (highest, "above the maximum", highest is not None and budget > highest),
-    ):
-        if is_out:
-            reason = f"{budget} is {bound} {limit}; sent {limit} (GM-14)"
-            losses.append(Loss("reasoning.budget_tokens", str(budget), reason))
-            return {"thinkingBudget": limit}
-    return {"thinkingBudget": budget}
 
 
 GENERATION_PREFIX = "generationConfig."

@@ -12,23 +12,23 @@ from __future__ import annotations
 from typing import Any
 
 from antiphon.parts import NativeExtras
-from antiphon.wire.capabilities import Capabilities, effort_for_budget
+from antiphon.wire.capabilities import Capabilities
 from antiphon.wire.gemini_interactions import FORMAT
 from antiphon.wire.gemini_interactions.content import NAME
 from antiphon.wire.gemini_interactions.tools import read_tool_choice, write_tool_choice
 from antiphon.wire.loss import Loss, lose_native
 from antiphon.wire.parameters import NUMBER, Parameter, ParameterTable, refused_fields
+from antiphon.wire.reasoning import HIDDEN, ReasoningForms, plan_reasoning
 from antiphon.wire.request import ModelRequest, OutputFormat, Reasoning
 from antiphon.wire.vendors.google import has_mark, spelling_mark, with_prefix, without_prefix
 from antiphon.wire.vendors.google_parameters import (
+    LEVEL_FOR,
     THINKING_LEVELS,
     Seed,
     google_range,
-    known_effort,
     lose_format_details,
     output_tokens,
     stop_sequences,
-    thinking_level,
 )
 
 JSON_TYPE = "application/json"
@@ -47,6 +47,9 @@ PARAMETER_TABLE = ParameterTable(
 """The parameters in `generation_config`."""
 
 _SUMMARIES = {"auto": "auto", "none": "omitted"}
+_REASONING = ReasoningForms(
+    rule="GI-07", modes=("level",), words=LEVEL_FOR, shown={None: "auto", **dict.fromkeys(HIDDEN, "none")}
+)
 _FORMAT_LIST, _RAW_SCHEMA, _MIME_TYPE = spelling_mark("list"), spelling_mark("raw"), spelling_mark("mime")
 _MEDIA_FORMATS = frozenset({"text", "audio", "image", "video"})
 
@@ -93,26 +96,11 @@ def _write_thinking(
     reasoning: Reasoning, config: dict[str, Any], capabilities: Capabilities, losses: list[Loss]
 ) -> None:
     lose_native(losses, "reasoning", reasoning.native, FORMAT)
-    effort, path = known_effort(reasoning, losses), "reasoning.effort"
-    if effort is not None and reasoning.budget_tokens is not None:
-        reason = f"{NAME} accepts only a level; dropped (GI-07)"
-        losses.append(Loss("reasoning.budget_tokens", "budget_tokens", reason))
-    elif effort is None and reasoning.budget_tokens is not None:
-        effort, path = effort_for_budget(reasoning.budget_tokens), "reasoning.budget_tokens"
-    elif effort is None and reasoning.enabled is False:
-        effort = "none"
-    has_levels = capabilities.efforts != () and capabilities.accepts_thinking("level")
-    if effort is not None and has_levels:
-        config["thinking_level"] = thinking_level(effort, capabilities, losses, path, "GI-07")
-    elif effort is not None and not (effort == "none" and capabilities.never_thinks):
-        losses.append(Loss(path, effort, "model does not support thinking levels; dropped (GI-07)"))
-    if reasoning.shown is None:
-        return
-    if capabilities.thinking == ():
-        if reasoning.shown not in ("omitted", "none"):
-            losses.append(Loss("reasoning.shown", "shown", "model does not support thinking; dropped (GI-07)"))
-    else:
-        config["thinking_summaries"] = "none" if reasoning.shown in ("omitted", "none") else "auto"
+    plan = plan_reasoning(reasoning, capabilities, _REASONING, losses)
+    if plan.effort is not None:
+        config["thinking_level"] = plan.effort
+    if plan.shown is not None:
+        config["thinking_summaries"] = plan.shown
 
 
 def read_output_format(fields: dict[str, Any]) -> OutputFormat | None:

@@ -21,12 +21,12 @@ from antiphon.wire.openai_chat import FORMAT
 from antiphon.wire.openai_chat.dialects import Dialect
 from antiphon.wire.openai_chat.tools import NOT_STRICT
 from antiphon.wire.parameters import NUMBER, Parameter, ParameterTable, Refusal
+from antiphon.wire.reasoning import HIDDEN, ReasoningForms, is_off, plan_reasoning
 from antiphon.wire.request import ModelRequest, OutputFormat, Reasoning
 from antiphon.wire.rules.limits import Range, Texts
 from antiphon.wire.schema import first_strict_problem, is_object_schema
 from antiphon.wire.vendors.openai import OPENAI
 from antiphon.wire.vendors.openai_parameters import (
-    choose_effort,
     find_refused,
     lose_schema_fields,
     schema_name,
@@ -65,6 +65,7 @@ HOST_PARAMETERS = ("enable_thinking", "reasoning", "thinking", "top_k")
 """Parameters of other hosts that are read."""
 
 
+_REASONING = ReasoningForms(rule="OC-26", modes=("effort",), default_effort="medium")
 _REASONING_KEYS = ("reasoning_effort", "thinking", "reasoning", "enable_thinking")
 
 
@@ -235,9 +236,7 @@ def _is_closed(schema: dict[str, Any] | None) -> bool:
 
 def thinking_requested(reasoning: Reasoning | None) -> bool:
     """Whether the request asks for thinking."""
-    if reasoning is None or reasoning.enabled is False:
-        return False
-    return reasoning.effort != "none" and reasoning.budget_tokens != 0
+    return reasoning is not None and not is_off(reasoning)
 
 
 def _write_reasoning(
@@ -254,26 +253,22 @@ def _write_reasoning(
         openrouter = extras.get("reasoning")
         effort = openrouter.get("effort") if isinstance(openrouter, dict) else None
         if reasoning.effort is not None and effort != reasoning.effort:
-            legal = choose_effort(Reasoning(reasoning.effort), request.model, capabilities, losses)
-            if legal is not None:
-                written["reasoning_effort"] = legal
+            plan = plan_reasoning(Reasoning(reasoning.effort), capabilities, _REASONING, losses)
+            if plan.effort is not None:
+                written["reasoning_effort"] = plan.effort
         return written
     settings = (reasoning.effort, reasoning.budget_tokens, reasoning.enabled)
-    if reasoning.shown is not None and switch != "reasoning":
-        losses.append(
-            Loss("reasoning.shown", "shown", "Chat Completions has no setting for the display of reasoning; dropped")
-        )
     if switch == "reasoning" and (settings != (None, None, None) or reasoning.shown is not None):
         return {"reasoning": _openrouter_reasoning(reasoning)}
-    if settings == (None, None, None):
-        return {}
-    if switch == "thinking" and not (dialect.accepts_effort and reasoning.effort not in (None, "none")):
-        return {"thinking": {"type": "enabled" if thinking_requested(reasoning) else "disabled"}}
-    if switch == "enable_thinking" and not (dialect.accepts_effort and reasoning.effort not in (None, "none")):
+    has_switch = switch != "reasoning_effort" and settings != (None, None, None)
+    if has_switch and not (dialect.accepts_effort and reasoning.effort not in (None, "none")):
+        plan_reasoning(Reasoning(shown=reasoning.shown), capabilities, _REASONING, losses)
+        if switch == "thinking":
+            return {"thinking": {"type": "enabled" if thinking_requested(reasoning) else "disabled"}}
         budget = {"thinking_budget": reasoning.budget_tokens} if reasoning.budget_tokens else {}
         return {"enable_thinking": thinking_requested(reasoning), **budget}
-    effort = choose_effort(reasoning, request.model, capabilities, losses)
-    return {} if effort is None else {"reasoning_effort": effort}
+    plan = plan_reasoning(reasoning, capabilities, _REASONING, losses)
+    return {} if plan.effort is None else {"reasoning_effort": plan.effort}
 
 
 def _openrouter_reasoning(reasoning: Reasoning) -> dict[str, Any]:
@@ -285,5 +280,5 @@ def _openrouter_reasoning(reasoning: Reasoning) -> dict[str, Any]:
     if reasoning.enabled is not None:
         written["enabled"] = reasoning.enabled
     if reasoning.shown is not None:
-        written["exclude"] = reasoning.shown in ("omitted", "none")
+        written["exclude"] = reasoning.shown in HIDDEN
     return written

@@ -16,12 +16,12 @@ from antiphon.wire.loss import Loss, own_extras
 from antiphon.wire.openai_responses import FORMAT
 from antiphon.wire.openai_responses.tools import allows_strict, read_tool_choice, read_tools
 from antiphon.wire.parameters import Parameter, ParameterTable
+from antiphon.wire.reasoning import HIDDEN, ReasoningForms, plan_reasoning
 from antiphon.wire.request import ModelRequest, OutputFormat, Reasoning
 from antiphon.wire.rules.limits import Range
 from antiphon.wire.schema import is_object_schema
 from antiphon.wire.vendors.openai import OPENAI, unread_fields
 from antiphon.wire.vendors.openai_parameters import (
-    choose_effort,
     drop_refused_switch,
     find_refused,
     lose_schema_fields,
@@ -31,6 +31,12 @@ from antiphon.wire.vendors.openai_parameters import (
 
 _LOGPROBS = "message.output_text.logprobs"
 _SUMMARIES = ("auto", "concise", "detailed")
+_REASONING = ReasoningForms(
+    rule="OR-15",
+    modes=("effort",),
+    default_effort="medium",
+    shown={**dict.fromkeys(HIDDEN), **{word: word for word in _SUMMARIES}, "summarized": "auto", "full": "detailed"},
+)
 
 _SHARED = shared_rows("OR-15", "OR-15", "OR-15")
 PARAMETER_TABLE = ParameterTable(
@@ -114,7 +120,7 @@ def write_parameters(
 ) -> None:
     """Put everything but the input, tools and the choice among them into a body."""
     reasoning = request.reasoning
-    written = None if reasoning is None else _write_reasoning(request, reasoning, capabilities, losses)
+    written = None if reasoning is None else _write_reasoning(reasoning, capabilities, losses)
     effort = written.get("effort") if written else None
     refused = find_refused(capabilities, "OR-15", request.temperature, request.top_p, effort)
     for field in ("stream", "parallel_tool_calls"):
@@ -149,26 +155,16 @@ def asks_for_logprobs(body: dict[str, Any]) -> bool:
     return isinstance(include, list) and _LOGPROBS in include
 
 
-def _write_reasoning(
-    request: ModelRequest, reasoning: Reasoning, capabilities: Capabilities, losses: list[Loss]
-) -> dict[str, Any] | None:
+def _write_reasoning(reasoning: Reasoning, capabilities: Capabilities, losses: list[Loss]) -> dict[str, Any] | None:
     """The value of `reasoning`; None if the model refuses it."""
-    written: dict[str, Any] = {}
-    effort = choose_effort(reasoning, request.model, capabilities, losses)
-    if effort is not None:
-        written["effort"] = effort
-    if reasoning.shown in _SUMMARIES:
-        written["summary"] = reasoning.shown
-    elif reasoning.shown in ("summarized", "full"):
-        written["summary"] = "auto" if reasoning.shown == "summarized" else "detailed"
-    elif reasoning.shown not in (None, "omitted", "none"):  # without a summary no reasoning is shown
-        losses.append(Loss("reasoning.shown", str(reasoning.shown), "OpenAI has no such summary; dropped"))
-    written.update(own_extras(reasoning.native, losses, "reasoning", OPENAI, FORMAT))
+    plan = plan_reasoning(reasoning, capabilities, _REASONING, losses)
+    extras = own_extras(reasoning.native, losses, "reasoning", OPENAI, FORMAT)
     if capabilities.efforts == ():
-        reason = f"{request.model} does not reason; dropped (OR-15)"
-        losses.extend(Loss(f"reasoning.{name}", name, reason) for name, value in written.items() if value is not None)
+        reason = "model does not reason; dropped (OR-15)"
+        losses.extend(Loss(f"reasoning.{name}", name, reason) for name, value in extras.items() if value is not None)
         return None
-    return written
+    stated = {"effort": plan.effort, "summary": plan.shown}
+    return {**{name: value for name, value in stated.items() if value is not None}, **extras}
 
 
 def _write_text(request: ModelRequest, body: dict[str, Any], losses: list[Loss]) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from antiphon.wire.capabilities import EFFORT_BUDGETS, Capabilities
+from antiphon.wire.capabilities import Capabilities
 from antiphon.wire.loss import Loss
-from antiphon.wire.request import OutputFormat, Reasoning
+from antiphon.wire.request import OutputFormat
 from antiphon.wire.rules.limits import Limit, Range, Texts
 
 THINKING_LEVELS = frozenset({"minimal", "low", "medium", "high"})
+LEVEL_FOR = {"none": "minimal", "xhigh": "high", "max": "high"}
+"""The levels for efforts without one."""
 
 _TIERS = {"default": "standard", "standard_only": "standard"}
 """Other providers' names of the standard tier."""
@@ -40,27 +42,6 @@ def output_tokens(rule: str) -> Range:
 def stop_sequences(rule: str) -> Texts:
     """The stop sequences."""
     return Texts(rule=rule, at_most=5, accepts_one=True)
-
-
-def known_effort(reasoning: Reasoning, losses: list[Loss]) -> str | None:
-    """The effort of a request; None, and a loss, if it is not a word that the formats have."""
-    effort = reasoning.effort
-    if effort is None or effort in EFFORT_BUDGETS:
-        return effort
-    losses.append(Loss("reasoning.effort", "effort", f'unknown effort "{effort[:40]}"; dropped'))
-    return None
-
-
-def thinking_level(effort: str, capabilities: Capabilities, losses: list[Loss], path: str, rule: str) -> str:
-    """The level for an effort, or the nearest that the model has."""
-    wanted = {"none": "minimal", "xhigh": "high", "max": "high"}.get(effort, effort)
-    level = capabilities.nearest_effort(wanted)
-    if effort == "none":
-        reason = f'thinking cannot be turned off for this model; sent level "{level}" ({rule})'
-        losses.append(Loss("reasoning", "no thinking", reason))
-    elif level != wanted:
-        losses.append(Loss(path, effort, f'model does not support level "{wanted}"; sent "{level}" ({rule})'))
-    return level
 
 
 def service_tier(tier: str | None, accepted: tuple[str, ...], losses: list[Loss]) -> str | None:

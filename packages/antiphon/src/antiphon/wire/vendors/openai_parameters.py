@@ -1,13 +1,13 @@
-"""The parameters that Chat Completions and Responses share, and how a model's efforts are chosen, once for both."""
+"""The parameters that Chat Completions and Responses share."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from antiphon.wire.capabilities import EFFORT_BUDGETS, Capabilities, effort_for_budget
+from antiphon.wire.capabilities import Capabilities
 from antiphon.wire.loss import Loss
 from antiphon.wire.parameters import NUMBER, Parameter, Refusals, refused_fields
-from antiphon.wire.request import OutputFormat, Reasoning, ToolDefinition
+from antiphon.wire.request import OutputFormat, ToolDefinition
 from antiphon.wire.rules.limits import Choice, Pairs, Range
 from antiphon.wire.tools.names import safe_name
 from antiphon.wire.vendors.openai import MAX_NAME, SERVICE_TIERS, is_name
@@ -37,37 +37,6 @@ def schema_name(output_format: OutputFormat) -> str:
     """The name of an output schema, as OpenAI accepts it (OC-24, OR-17)."""
     name = output_format.name or "response"
     return name if is_name(name) else safe_name(name, MAX_NAME)
-
-
-def choose_effort(reasoning: Reasoning, model: str, capabilities: Capabilities, losses: list[Loss]) -> str | None:
-    """The effort to send for reasoning settings of any format, the same in Chat Completions and Responses."""
-    effort, budget = reasoning.effort, reasoning.budget_tokens
-    path = "reasoning.effort"
-    if effort is not None:
-        if budget is not None:
-            reason = "OpenAI accepts an effort, not a budget; dropped"
-            losses.append(Loss("reasoning.budget_tokens", str(budget), reason))
-    elif reasoning.enabled is False:
-        effort, path = "none", "reasoning.enabled"
-    elif budget is not None and budget >= 0:
-        effort, path = effort_for_budget(budget), "reasoning.budget_tokens"
-        if capabilities.efforts is None and effort in ("xhigh", "max"):
-            effort = "high"  # every reasoning model knows it
-    elif reasoning.enabled or budget is not None:
-        effort, path = "medium", "reasoning.enabled"
-    if effort is None:
-        return None
-    if capabilities.efforts == ():
-        if effort != "none":
-            losses.append(Loss(path, effort, f"{model} does not support reasoning effort; dropped (OC-26)"))
-        return None
-    if capabilities.efforts is not None and effort not in EFFORT_BUDGETS:
-        losses.append(Loss(path, effort, f'{model} does not support effort "{effort[:40]}"; dropped'))
-        return None
-    legal = capabilities.nearest_effort(effort)
-    if legal != effort:
-        losses.append(Loss(path, effort, f'{model} does not support effort "{effort}"; sent "{legal}"'))
-    return legal
 
 
 def drop_refused_switch(body: dict[str, Any], capabilities: Capabilities, losses: list[Loss]) -> None:
