@@ -14,6 +14,7 @@ from antiphon.parts import (
     Image,
     Native,
     Refusal,
+    Source,
     Text,
     Thinking,
     ToolCallRequest,
@@ -21,6 +22,7 @@ from antiphon.parts import (
     ToolExecutionStatus,
 )
 from antiphon.wire import Message, ModelRequest, OutputFormat, Reasoning, ToolChoice, ToolDefinition
+from antiphon.wire.provenance import GENERATED_IMAGE
 
 words = st.sampled_from(
     [
@@ -75,6 +77,16 @@ _SIGNED: list[Any] = [
     {"gemini": {"thoughtSignature": "c2ln"}},
     {"gemini-interactions": {"signature": "c2ln"}},
 ]
+sources = st.sampled_from(
+    [
+        None,
+        Source("openai-chat", ("reasoning_content",)),
+        GENERATED_IMAGE,
+        Source("openai-responses"),
+        Source("gemini", ("untyped", "urlSafe")),
+        Source("gemini-interactions"),
+    ]
+)
 schemas: st.SearchStrategy[Any] = st.one_of(
     st.none(),
     st.sampled_from(
@@ -123,14 +135,14 @@ class Parts:
         strangers = st.sampled_from([block for block in _BLOCKS if block.origin != target])
         own_blocks = st.sampled_from([block for block in _BLOCKS if block.origin in (target, "unknown")])
         texts = st.builds(Text, words, native=natives)
-        images = st.builds(Image, media_types, data, urls, file_ids, native=natives)
+        images = st.builds(Image, media_types, data, urls, file_ids, native=natives, source=sources)
         documents = st.builds(Document, media_types, data, words, urls, file_ids, words, native=natives)
         sounds = st.builds(Audio, media_types, data, urls, native=self.natives)
         self.plain: st.SearchStrategy[Any] = st.one_of(texts, images, documents, sounds, strangers)
         self.inputs: st.SearchStrategy[Any] = self.plain | own_blocks
         self.outputs: st.SearchStrategy[Any] = st.one_of(
             texts,
-            st.builds(Thinking, words, native=natives | st.sampled_from(_SIGNED)),
+            st.builds(Thinking, words, native=natives | st.sampled_from(_SIGNED), source=sources),
             st.builds(Refusal, words, native=self.natives),
             images,
             strangers,
@@ -225,7 +237,8 @@ def requests(target: str, *models: str) -> st.SearchStrategy[ModelRequest]:
         st.sampled_from([None, -1, 0, 5, 2000, 90_000]),
         switches,
         st.sampled_from([None, "auto", "omitted", "raw"]),
-        natives | st.just({"anthropic": {}}),
+        natives,
+        st.sampled_from([None, Source("anthropic"), Source("gemini", ("level:small",))]),
     )
     return st.builds(
         ModelRequest,

@@ -187,7 +187,7 @@ def test_a_gateway_asks_a_host_that_speaks_it(client_format: str, streams: bool)
 _NAMED_HERE = {
     "wire/__init__.py": "the list of the formats that come with the library",
     "wire/capabilities/__init__.py": "names of vendors in names of models, and of formats in descriptions",
-    "wire/call_restorer.py": "calls of legacy functions",
+    "wire/provenance.py": "marks in histories of earlier versions, and calls of legacy functions",
     "repair/messages.py": "a plain list has no name: which of the formats it is in, and the default of a public function",
     "repair/chat_messages.py": "`fix_tool_call_sequence` is for messages of Chat Completions by definition",
 }

@@ -4,7 +4,8 @@ Parts are frozen tagged structs, independent of providers and stores; they encod
 (`{"type": "text", "text": "…"}`).
 
 Provider-specific content is kept as it came and replayed only to its origin: whole blocks as `Native` parts, additions to a
-known part (cache marks, citations, signatures) in its `native` mapping, keyed by format.
+known part (cache marks, citations, signatures) in its `native` mapping, keyed by format. `source` is where a part was read, if
+writing it back there needs that.
 
 Two fields keep the exact text received, because parsing and re-encoding would change it: `ToolCallRequest.arguments` (the JSON
 the model wrote, valid or not) and the base64 `data` of media.
@@ -42,8 +43,19 @@ class _Part(
     pass
 
 
+class Source(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, repr_omit_defaults=True, gc=False):
+    """Where something was read: the wire format, and what it was called there if the format has several spellings.
+
+    The writer of that format restores the spelling. To every other format it means nothing, so it is never a loss.
+    """
+
+    format: str
+    spelling: tuple[str, ...] = ()
+
+
 class _PartWithExtras(_Part, frozen=True, kw_only=True):
     native: NativeExtras | None = None
+    source: Source | None = None
 
 
 class Text(_PartWithExtras, frozen=True, tag="text"):

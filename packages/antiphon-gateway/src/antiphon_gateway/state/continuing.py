@@ -14,10 +14,11 @@ import msgspec
 from msgspec import structs
 
 from antiphon.errors import UnknownResponse
-from antiphon.parts import Native, OutputPart, Part, Refusal, Text, Thinking, ToolCallRequest
+from antiphon.parts import Native, OutputPart, Part, Refusal, Source, Text, Thinking, ToolCallRequest
 from antiphon.wire import formats
 from antiphon.wire.openai_responses.namespaces import mark_namespaces
 from antiphon.wire.output import ModelOutput, ProviderError
+from antiphon.wire.provenance import is_from
 from antiphon.wire.request import Message, ModelRequest
 
 FORMAT = "openai-responses"
@@ -94,17 +95,17 @@ def unknown_previous(field: str, response_id: str) -> UnknownResponse:
 
 
 def _instructions(request: ModelRequest) -> tuple[Message, ...]:
-    """The leading message that is not an item: `instructions`. Items that come first are marked (see the format's `items`)."""
+    """The leading message that is not an item: `instructions`. Items that come first have a source (see the format's `items`)."""
     first = request.messages[:1]
-    return first if first and first[0].role == "system" and FORMAT not in (first[0].native or {}) else ()
+    return first if first and first[0].role == "system" and not is_from(first[0], FORMAT) else ()
 
 
 def _mark_leading_system(items: tuple[Message, ...]) -> tuple[Message, ...]:
     """The same items; a system message that now comes first is marked, so that it is not read as instructions."""
     first = items[:1]
-    if not first or first[0].role != "system" or FORMAT in (first[0].native or {}):
+    if not first or first[0].role != "system" or is_from(first[0], FORMAT):
         return items
-    return structs.replace(first[0], native={**(first[0].native or {}), FORMAT: {}}), *items[1:]
+    return structs.replace(first[0], source=Source(FORMAT)), *items[1:]
 
 
 def item_reference(part: Part) -> str | None:

@@ -22,7 +22,7 @@ from msgspec import structs
 from antiphon.parts import Native, Part, Text, ToolCallRequest, ToolCallResult, ToolExecutionStatus
 from antiphon.repair.action import Action
 from antiphon.repair.foreign_blocks import is_foreign_block
-from antiphon.wire.call_restorer import LEGACY_FUNCTION_EXTRAS, is_legacy_function
+from antiphon.wire.provenance import LEGACY_FUNCTION, is_legacy_function
 from antiphon.wire.request import Message
 from antiphon.wire.rules.sequence import SequenceJudge
 from antiphon.wire.spec import SequenceRule
@@ -420,9 +420,9 @@ def _answer(call: _Call, actions: list[Action]) -> Message:
     name = call.part.tool_call_id
     if result is None:
         actions.append(Action("synthesised", call.position, f"{_describe(call.part)} has no result"))
-        native = LEGACY_FUNCTION_EXTRAS if is_legacy_function(call.part.native) else None
+        source = LEGACY_FUNCTION if is_legacy_function(call.part) else None
         failed, text = ToolExecutionStatus.FAILED, (Text(INTERRUPTED),)
-        return Message("tool", (ToolCallResult(call.part.tool_name, name, failed, text, native=native),))
+        return Message("tool", (ToolCallResult(call.part.tool_name, name, failed, text, source=source),))
     if result.part.tool_call_id == name:
         return result.whole or Message("tool", (result.part,))
     renamed = (structs.replace(result.part, tool_call_id=name),)

@@ -7,24 +7,16 @@ from collections.abc import Callable
 
 from msgspec import structs
 
-from antiphon.parts import NativeExtras, OutputPart, ToolCallRequest
+from antiphon.parts import OutputPart, ToolCallRequest
 from antiphon.wire.capabilities import tool_name_lengths, tool_name_matcher
 from antiphon.wire.delta import ModelOutputDelta, PartDelta, PartEnded, PartStarted
 from antiphon.wire.output import ModelOutput
+from antiphon.wire.provenance import LEGACY_FUNCTION, is_legacy_function
 from antiphon.wire.request import ModelRequest, ToolDefinition
 from antiphon.wire.spec import spec_of
 from antiphon.wire.tool_namespaces import flatten
 from antiphon.wire.tools.call_arguments import all_identical, argument_restorer
 from antiphon.wire.tools.names import safe_name
-
-LEGACY_FUNCTION = "function_call"
-"""The mark of a call, result, tool or choice of the legacy function API of Chat Completions."""
-LEGACY_FUNCTION_EXTRAS: NativeExtras = {"openai-chat": {LEGACY_FUNCTION: True}}
-
-
-def is_legacy_function(native: NativeExtras | None) -> bool:
-    """Whether a part, tool or choice is one of the legacy function API."""
-    return native is not None and LEGACY_FUNCTION in native.get("openai-chat", ())
 
 
 class CallRestorer:
@@ -39,13 +31,13 @@ class CallRestorer:
     def __init__(self, request: ModelRequest) -> None:
         self._namespaces: dict[str, tuple[str, str]] = {}  # name and namespace, by the name outside of it
         self._namespace_origin = ""
-        if request.native is not None and (flat := flatten(request)) is not None:
+        if request.source is not None and (flat := flatten(request)) is not None:
             request, self._namespaces, self._namespace_origin = flat.request, flat.names, flat.origin
         tools = [tool for tool in request.tools if isinstance(tool, ToolDefinition)]
         self._names = {safe_name(tool.name, length): tool.name for tool in tools for length in tool_name_lengths()}
         self._names |= {tool.name: tool.name for tool in tools}
         self._freeform = {tool.name for tool in tools if tool.freeform}
-        self._legacy = {tool.name for tool in tools if tool.native and is_legacy_function(tool.native)}
+        self._legacy = {tool.name for tool in tools if is_legacy_function(tool)}
         self._legacy_index: int | None = None  # of the only call in a stream that is one of the legacy API
         self._arguments = {tool.name: restore for tool in tools if (restore := argument_restorer(tool)) is not None}
         self._buffered: dict[int, tuple[Callable[[str], str], list[str]]] = {}
@@ -105,9 +97,9 @@ class CallRestorer:
         return tuple(self._as_legacy(part) if isinstance(part, ToolCallRequest) else part for part in parts)
 
     def _as_legacy(self, call: ToolCallRequest) -> ToolCallRequest:
-        if call.tool_name not in self._legacy or is_legacy_function(call.native):
+        if call.tool_name not in self._legacy or is_legacy_function(call):
             return call
-        return structs.replace(call, native={**(call.native or {}), **LEGACY_FUNCTION_EXTRAS})
+        return structs.replace(call, source=LEGACY_FUNCTION)
 
     def _restorer_of(self, call: ToolCallRequest) -> Callable[[str], str] | None:
         if call.freeform:

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 
 from msgspec import Struct, structs
 
-from antiphon.parts import NativeExtras, OutputPart, Refusal, Text, Thinking, TokenUsage, ToolCallRequest
+from antiphon.parts import NativeExtras, OutputPart, Refusal, Source, Text, Thinking, TokenUsage, ToolCallRequest
 from antiphon.wire.output import ModelOutput, ProviderError, StopReason
 
 
@@ -74,6 +74,7 @@ class Finished(Struct, frozen=True, omit_defaults=True, tag=True, gc=False):
     """The extras of the end. They replace those of `Started` that have the same names."""
     model: str = ""
     """The model that gave the answer, where it is another than the one named at the start."""
+    source: Source | None = None
 
 
 class Failed(Struct, frozen=True, tag=True, gc=False):
@@ -213,6 +214,7 @@ class Assembler(Struct, eq=False):
             others=others,
             format=started.format,
             native=overlaid(started.native if number == 0 else None, finished.native),
+            source=finished.source,
         )
 
 

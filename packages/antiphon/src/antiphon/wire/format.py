@@ -172,7 +172,7 @@ class Format:
         if options is not DEFAULT_OPTIONS:
             self._check_options(options)
         losses = Losses()
-        if request.native is not None and not self.spec.has_tool_namespaces and (flat := flatten(request)) is not None:
+        if request.source is not None and not self.spec.has_tool_namespaces and (flat := flatten(request)) is not None:
             body = self._request.Writer(flat.request, losses, options).write(flat.request.messages)
             return Written(body, [flat.locate(loss) for loss in losses])
         return Written(self._request.Writer(request, losses, options).write(request.messages), losses)

@@ -18,6 +18,7 @@ from msgspec import structs
 from antiphon.parts import Audio, Image, Native, Text, Thinking
 from antiphon.wire.loss import Loss, foreign_block
 from antiphon.wire.media import inline_base64, is_web_url
+from antiphon.wire.provenance import is_from
 from antiphon.wire.request import Message
 from antiphon.wire.spec import load_module, spec_of
 
@@ -78,7 +79,7 @@ def reasoning_as_text(message: Message, target: str) -> Message:
     """The message with readable reasoning of other formats as labelled text; the same object if it has none."""
     parts = tuple(
         Text(f"[earlier reasoning]\n{part.text}\n[end of reasoning]")
-        if isinstance(part, Thinking) and part.text and target not in (part.native or ())
+        if isinstance(part, Thinking) and part.text and not is_from(part, target)
         else part
         for part in message.parts
     )

@@ -6,7 +6,7 @@ from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
 
-from antiphon.parts import NativeExtras, OutputPart, TokenUsage
+from antiphon.parts import NativeExtras, OutputPart, Source, TokenUsage
 
 StopReason: TypeAlias = Literal[
     "", "end", "stop_sequence", "length", "tool_calls", "content_filter", "refusal", "paused", "malformed_call", "other"
@@ -88,6 +88,7 @@ class ModelOutput(Struct, frozen=True, kw_only=True, omit_defaults=True, repr_om
     others: tuple[ModelOutput, ...] = ()
     format: str = ""
     native: NativeExtras | None = None
+    source: Source | None = None
 
 
 MAX_CANDIDATES = 128

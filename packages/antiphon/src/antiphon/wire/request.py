@@ -1,8 +1,9 @@
 """`ModelRequest`: what a client asks of a model, in a neutral format.
 
 What several formats have is a field here (None: not given). What only one has stays as it came, in `native[format]` of the
-request, message, part or tool that it belongs to: that format gets it back, every other reports it as a `Loss`. Messages keep the
-order and grouping they came in; `repair` makes a sequence legal, the writer makes a body legal.
+request, message, part or tool that it belongs to: that format gets it back, every other reports it as a `Loss`. `source` says
+where something was read, if writing it back there needs that (`wire.provenance`). Messages keep the order and grouping they
+came in; `repair` makes a sequence legal, the writer makes a body legal.
 
 `role` is `system`, `developer`, `user`, `assistant` or `tool`. A system prompt that a format keeps apart is a leading `system`
 message. A result is a part of a `tool` message (OpenAI) or of a `user` message (Anthropic, Gemini); a call is a part of an
@@ -16,7 +17,7 @@ from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
 
-from antiphon.parts import Native, NativeExtras, Part
+from antiphon.parts import Native, NativeExtras, Part, Source
 from antiphon.wire.spec import spec_of
 
 Role: TypeAlias = Literal["system", "developer", "user", "assistant", "tool"]
@@ -31,6 +32,7 @@ class Message(Struct, frozen=True, omit_defaults=True, repr_omit_defaults=True, 
     parts: tuple[Part, ...]
     name: str | None = None
     native: NativeExtras | None = None
+    source: Source | None = None
 
 
 class ToolDefinition(Struct, frozen=True, omit_defaults=True, repr_omit_defaults=True):
@@ -42,6 +44,7 @@ class ToolDefinition(Struct, frozen=True, omit_defaults=True, repr_omit_defaults
     strict: bool | None = None
     freeform: bool = False
     native: NativeExtras | None = None
+    source: Source | None = None
 
 
 class ToolChoice(Struct, frozen=True, omit_defaults=True, repr_omit_defaults=True):
@@ -52,6 +55,7 @@ class ToolChoice(Struct, frozen=True, omit_defaults=True, repr_omit_defaults=Tru
     names: tuple[str, ...] = ()
     must_call: bool = False
     native: NativeExtras | None = None
+    source: Source | None = None
 
 
 class OutputFormat(Struct, frozen=True, omit_defaults=True, repr_omit_defaults=True):
@@ -63,6 +67,7 @@ class OutputFormat(Struct, frozen=True, omit_defaults=True, repr_omit_defaults=T
     description: str | None = None
     strict: bool | None = None
     native: NativeExtras | None = None
+    source: Source | None = None
 
 
 class Reasoning(Struct, frozen=True, omit_defaults=True, repr_omit_defaults=True):
@@ -74,6 +79,7 @@ class Reasoning(Struct, frozen=True, omit_defaults=True, repr_omit_defaults=True
     enabled: bool | None = None
     shown: str | None = None
     native: NativeExtras | None = None
+    source: Source | None = None
 
 
 class PromptCaching(Struct, frozen=True, omit_defaults=True, repr_omit_defaults=True):
@@ -144,6 +150,7 @@ class ModelRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, repr_o
     cache_prompt: PromptCaching | None = None
     store: bool | None = None
     native: NativeExtras | None = None
+    source: Source | None = None
 
 
 def count_leading_system(messages: Sequence[Message]) -> int:

@@ -1,7 +1,8 @@
 """Tools in namespaces as one list, for formats that have no namespaces.
 
-A reader of a format that groups tools marks its requests; the format itself knows how to put them into one list (`flatten` in its
-module `namespaces`). What it gives is a request with the names of that list, and the way back to the names in the original.
+A reader of a format that groups tools says so in the `source` of its requests; the format itself knows how to put them into one
+list (`flatten` in its module `namespaces`). What it gives is a request with the names of that list, and the way back to the
+names in the original.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ from typing import NamedTuple
 from msgspec import structs
 
 from antiphon.wire.loss import Loss
+from antiphon.wire.provenance import is_spelled
 from antiphon.wire.request import ModelRequest
 from antiphon.wire.spec import load_module
 
-_MARK = ":namespaces"
+NAMESPACES = "namespaces"
+"""The spelling of a request whose tools are in namespaces or in messages."""
 _INDEXED = re.compile(r"(messages|tools)\[(\d+)\]").match
 
 
@@ -42,17 +45,9 @@ class FlatRequest(NamedTuple):
         return structs.replace(loss, path=place + loss.path[found.end() :])
 
 
-def namespace_mark(origin: str) -> str:
-    """The mark in the `native` of a request whose tools are in namespaces or in messages."""
-    return origin + _MARK
-
-
 def namespaces_origin(request: ModelRequest) -> str | None:
     """The format whose namespaces a request has; None if its tools are in one list."""
-    for key in request.native or ():
-        if key.endswith(_MARK):
-            return key.removesuffix(_MARK)
-    return None
+    return request.source.format if request.source is not None and is_spelled(request, NAMESPACES) else None
 
 
 def flatten(request: ModelRequest) -> FlatRequest | None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from antiphon.parts import (
     Part,
+    Source,
     Text,
     Thinking,
     ToolCallRequest,
@@ -34,7 +35,7 @@ PNG = "iVBORw0KGgo="
 
 MARK = {"cache_control": {"type": "ephemeral"}}
 
-OWN: dict[str, dict[str, Any]] = {"anthropic": {}}
+OWN = Source("anthropic")
 
 ASK = Message("user", (Text("Is it raining in Oslo?"),))
 

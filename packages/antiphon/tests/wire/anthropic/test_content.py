@@ -64,7 +64,7 @@ BLOCKS: list[tuple[str, Any, Part]] = [
         {"type": "image", "source": {"type": "url", "url": "https://x.org/a.png"}},
         Image(url="https://x.org/a.png"),
     ),
-    ("user", {"type": "image", "source": {"type": "file", "file_id": "f_1"}}, Image(file_id="f_1", native=OWN)),
+    ("user", {"type": "image", "source": {"type": "file", "file_id": "f_1"}}, Image(file_id="f_1", source=OWN)),
     (
         "user",
         {"type": "document", "source": PDF, "title": "T", "context": "C", "citations": {"enabled": True}},
@@ -85,7 +85,7 @@ BLOCKS: list[tuple[str, Any, Part]] = [
         {"type": "document", "source": {"type": "url", "url": "https://x.org/a.pdf"}},
         Document(url="https://x.org/a.pdf"),
     ),
-    ("user", {"type": "document", "source": {"type": "file", "file_id": "f"}}, Document(file_id="f", native=OWN)),
+    ("user", {"type": "document", "source": {"type": "file", "file_id": "f"}}, Document(file_id="f", source=OWN)),
     (
         "user",
         {"type": "document", "source": {"type": "content", "content": [text("a"), text("b")]}},

@@ -53,19 +53,19 @@ PARAMETERS: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"metadata": {"user_id": "u"}}, {"user": "u"}),
     ({"metadata": {"user_id": "u", "x": 1}}, {"user": "u", "native": {"anthropic": {"metadata": {"x": 1}}}}),
     ({"service_tier": "standard_only"}, {"service_tier": "standard_only"}),
-    ({"thinking": {"type": "disabled"}}, {"reasoning": Reasoning(enabled=False, native=OWN)}),
+    ({"thinking": {"type": "disabled"}}, {"reasoning": Reasoning(enabled=False, source=OWN)}),
     (
         {"thinking": {"type": "enabled", "budget_tokens": 2048, "display": "omitted"}},
-        {"reasoning": Reasoning(budget_tokens=2048, enabled=True, shown="omitted", native=OWN)},
+        {"reasoning": Reasoning(budget_tokens=2048, enabled=True, shown="omitted", source=OWN)},
     ),
     (
         {"model": "claude-opus-4-8", "thinking": {"type": "adaptive"}, "output_config": {"effort": "xhigh"}},
-        {"reasoning": Reasoning("xhigh", enabled=True, native=OWN)},
+        {"reasoning": Reasoning("xhigh", enabled=True, source=OWN)},
     ),
     (
         {"output_config": {"effort": "low", "task_budget": {"total": 5}}},
         {
-            "reasoning": Reasoning("low", native=OWN),
+            "reasoning": Reasoning("low", source=OWN),
             "native": {"anthropic": {"output_config": {"task_budget": {"total": 5}}}},
         },
     ),
@@ -75,7 +75,7 @@ PARAMETERS: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ),
     (
         {"output_format": {"type": "json_schema", "schema": SCHEMA}},
-        {"output_format": OutputFormat("json_schema", SCHEMA, native=OWN)},
+        {"output_format": OutputFormat("json_schema", SCHEMA, source=OWN)},
     ),
     (
         {"tools": [{"name": "weather", "description": "d", "input_schema": SCHEMA, "strict": True, **MARK}]},
@@ -188,7 +188,7 @@ def test_parameters_are_brought_into_range(
         (MIDDLE, Reasoning("minimal"), {"type": "adaptive"}, "low", []),
         (LATE, Reasoning("xhigh", shown="auto"), {"type": "adaptive", "display": "summarized"}, "xhigh", []),
         (LATE, Reasoning(budget_tokens=5000), {"type": "adaptive"}, "medium", []),
-        (LATE, Reasoning(budget_tokens=5000, enabled=True, native=OWN), {"type": "adaptive"}, "medium", []),
+        (LATE, Reasoning(budget_tokens=5000, enabled=True, source=OWN), {"type": "adaptive"}, "medium", []),
         (OLD, Reasoning(budget_tokens=5000), {"type": "enabled", "budget_tokens": 5000}, None, []),
         (
             OLD,
@@ -201,9 +201,9 @@ def test_parameters_are_brought_into_range(
         (OLD, Reasoning("none"), {"type": "disabled"}, None, []),
         (OLD, Reasoning(budget_tokens=0), {"type": "disabled"}, None, []),
         (LATEST, Reasoning("none"), None, None, ["reasoning"]),
-        (OLD, Reasoning(enabled=True, native=OWN), {"type": "enabled", "budget_tokens": 4096}, None, ["reasoning"]),
-        (OTHER, Reasoning(enabled=True, native=OWN), {"type": "adaptive"}, None, []),
-        (OTHER, Reasoning("max", native=OWN), None, "max", []),
+        (OLD, Reasoning(enabled=True, source=OWN), {"type": "enabled", "budget_tokens": 4096}, None, ["reasoning"]),
+        (OTHER, Reasoning(enabled=True, source=OWN), {"type": "adaptive"}, None, []),
+        (OTHER, Reasoning("max", source=OWN), None, "max", []),
         (OLD, Reasoning("heroic"), None, None, ["reasoning.effort"]),
         (LATE, Reasoning(shown="auto"), None, None, ["reasoning.shown"]),
         (LATE, Reasoning("low", shown="sung"), {"type": "adaptive"}, "low", ["reasoning.shown"]),

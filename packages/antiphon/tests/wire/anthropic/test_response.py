@@ -12,7 +12,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from antiphon.errors import WireError
-from antiphon.parts import Audio, Image, Native, OutputPart, Refusal, Text, Thinking, TokenUsage, ToolCallRequest
+from antiphon.parts import (
+    Audio,
+    Image,
+    Native,
+    OutputPart,
+    Refusal,
+    Source,
+    Text,
+    Thinking,
+    TokenUsage,
+    ToolCallRequest,
+)
 from antiphon.wire import Loss, ModelOutput, ProviderError
 from antiphon.wire.output import StopReason
 from support.examples import scaled
@@ -148,7 +159,7 @@ def test_invalid_answers() -> None:
 
 FOREIGN = ModelOutput(
     parts=(
-        Thinking("Hm.", native={"openai-chat": {"field": "reasoning"}}),
+        Thinking("Hm.", source=Source("openai-chat", ("reasoning",))),
         Text(""),
         Text("Rain."),
         Refusal("No more."),
@@ -189,7 +200,6 @@ def test_an_answer_from_another_format() -> None:
     assert body["id"] == "msg_chatcmpl-1"
     assert body["stop_reason"] == "tool_use"
     assert losses == [
-        "parts[0].field",
         "parts[5].arguments",
         "parts[7]",
         "parts[8]",

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from antiphon.parts import Audio, Native, Refusal, Text, Thinking, TokenUsage, ToolCallRequest
+from antiphon.parts import Audio, Native, Refusal, Source, Text, Thinking, TokenUsage, ToolCallRequest
 from antiphon.wire import ModelOutputDelta, ProviderError
 from antiphon.wire.delta import (
     Failed,
@@ -58,7 +58,7 @@ def test_recorded_streams_are_written_again(capsys: pytest.CaptureFixture[str]) 
 
 FOREIGN: list[ModelOutputDelta] = [
     Started("chatcmpl-1", "gpt", 1, "openai-chat", {"openai-chat": {"system_fingerprint": "f"}}),
-    PartStarted(0, Thinking("", native={"openai-chat": {"field": "reasoning"}})),
+    PartStarted(0, Thinking("", source=Source("openai-chat", ("reasoning",)))),
     PartDelta(0, "Hm."),
     PartStarted(1, Text("")),
     PartDelta(1, "Let me "),
@@ -133,7 +133,6 @@ def test_interleaved_parts_are_written_one_after_the_other() -> None:
         [
             "created",
             "native.system_fingerprint",
-            "parts[0].field",
             "parts[2].thoughtSignature",
             "parts[7]",
             "parts[8].arguments",

@@ -12,6 +12,7 @@ from antiphon.parts import (
     Image,
     Native,
     Part,
+    Source,
     Text,
     Thinking,
     ToolCallRequest,
@@ -35,11 +36,11 @@ CASES: list[tuple[str, dict[str, Any], Part]] = [
         {"text": "", "thoughtSignature": "c2ln"},
         Text("", native={"gemini": {"thoughtSignature": "c2ln"}}),
     ),
-    ("a thought", {"text": "hm", "thought": True}, Thinking("hm", native={"gemini": {}})),
+    ("a thought", {"text": "hm", "thought": True}, Thinking("hm", source=Source("gemini"))),
     (
         "a signed thought",
         {"text": "hm", "thought": True, "thoughtSignature": "c2ln"},
-        Thinking("hm", native={"gemini": {"thoughtSignature": "c2ln"}}),
+        Thinking("hm", native={"gemini": {"thoughtSignature": "c2ln"}}, source=Source("gemini")),
     ),
     ("a picture", {"inlineData": {"mimeType": "image/png", "data": "aGk="}}, Image("image/png", "aGk=")),
     ("sound", {"inlineData": {"mimeType": "audio/wav", "data": "aGk="}}, Audio("audio/wav", "aGk=")),
@@ -53,7 +54,9 @@ CASES: list[tuple[str, dict[str, Any], Part]] = [
     (
         "a clip of a video",
         {"fileData": {"fileUri": "https://y/v"}, "videoMetadata": {"fps": 2}},
-        Document(url="https://y/v", native={"gemini": {"videoMetadata": {"fps": 2}}, "gemini:untyped": {}}),
+        Document(
+            url="https://y/v", native={"gemini": {"videoMetadata": {"fps": 2}}}, source=Source("gemini", ("untyped",))
+        ),
     ),
     (
         "a call",
@@ -83,7 +86,7 @@ CASES: list[tuple[str, dict[str, Any], Part]] = [
     (
         "a result as the SDK wraps it",
         {"functionResponse": {"id": "c1", "name": "f", "response": {"result": "sunny"}}},
-        ToolCallResult("f", "c1", content=(Text("sunny"),), native={"gemini:result": {}}),
+        ToolCallResult("f", "c1", content=(Text("sunny"),), source=Source("gemini", ("result",))),
     ),
     (
         "a result with a picture",
@@ -270,7 +273,7 @@ def test_a_tool_choice_both_ways(config: dict[str, Any], choice: ToolChoice) -> 
         ({"thinkingBudget": -1}, Reasoning(enabled=True)),
         ({"thinkingBudget": 512, "includeThoughts": True}, Reasoning(budget_tokens=512, shown="auto")),
         ({"thinkingLevel": "HIGH", "includeThoughts": False}, Reasoning("high", shown="omitted")),
-        ({"thinkingLevel": "low"}, Reasoning("low", native={"gemini:level:small": {}})),
+        ({"thinkingLevel": "low"}, Reasoning("low", source=Source("gemini", ("level:small",)))),
     ],
 )
 def test_thinking_both_ways(config: dict[str, Any], reasoning: Reasoning) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.errors import WireError
-from antiphon.parts import Native, Refusal, Text, Thinking, TokenUsage, ToolCallRequest, ToolCallResult
+from antiphon.parts import Native, Refusal, Source, Text, Thinking, TokenUsage, ToolCallRequest, ToolCallResult
 from antiphon.wire.loss import Loss
 from antiphon.wire.output import ErrorKind, ModelOutput, ProviderError, StopReason
 from antiphon.wire.request import ToolDefinition
@@ -382,7 +382,7 @@ def test_the_sdks_own_requests_are_read() -> None:
         ToolCallRequest("f", f"{GENERATED_ID_PREFIX}0", '{"a":1}', native={"gemini": {"thoughtSignature": "c2ln"}}),
     )
     assert result.parts == (
-        ToolCallResult("f", f"{GENERATED_ID_PREFIX}0", content=(Text("yes"),), native={"gemini:result": {}}),
+        ToolCallResult("f", f"{GENERATED_ID_PREFIX}0", content=(Text("yes"),), source=Source("gemini", ("result",))),
     )
     assert request.temperature == 0.5
     assert request.stop == ("END",)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.parts import Native, Text, Thinking, TokenUsage, ToolCallRequest
+from antiphon.parts import Native, Source, Text, Thinking, TokenUsage, ToolCallRequest
 from antiphon.wire.delta import (
     Finished,
     ModelOutputDelta,
@@ -180,7 +180,7 @@ def test_text_thoughts_and_calls() -> None:
         UsageReported(
             TokenUsage(3, 0, total_tokens=3, raw={"promptTokenCount": 3, "totalTokenCount": 3}, format="gemini")
         ),
-        PartStarted(0, Thinking(native={"gemini": {}})),
+        PartStarted(0, Thinking(source=Source("gemini"))),
         PartDelta(0, "h"),
         PartDelta(0, "m"),
         PartEnded(0),

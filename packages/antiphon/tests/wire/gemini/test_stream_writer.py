@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.parts import Image, Native, OutputPart, Refusal, Text, Thinking, TokenUsage, ToolCallRequest
+from antiphon.parts import Image, Native, OutputPart, Refusal, Source, Text, Thinking, TokenUsage, ToolCallRequest
 from antiphon.wire.delta import (
     Failed,
     Finished,
@@ -73,7 +73,7 @@ def test_parts_that_interleave_come_one_after_the_other() -> None:
     assert [loss.path for loss in writer.losses] == ["parts[0].signature"]
     output = assembled(read(data))
     assert output.parts == (
-        Thinking("hm", native={"gemini": {}}),
+        Thinking("hm", source=Source("gemini")),
         Text("It rains."),
         ToolCallRequest("get_weather", "toolu_1", '{"city":"Oslo"}'),
         ToolCallRequest("get_weather", "toolu_2", "{}"),

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from antiphon.errors import WireError
-from antiphon.parts import Audio, Document, Image, Native, Text, Thinking, ToolCallRequest, ToolCallResult
+from antiphon.parts import Audio, Document, Image, Native, Source, Text, Thinking, ToolCallRequest, ToolCallResult
 from antiphon.wire import Message, ModelRequest, Reasoning, ToolChoice, ToolDefinition
 from support.corpus import accepted_requests, in_collection
 from support.interactions_spec import FORMAT, request_problems, sample_requests
@@ -83,7 +83,7 @@ def test_steps_of_the_model_are_one_message() -> None:
     assert answer == Message(
         "assistant",
         (
-            Thinking("I need the weather.", native={FORMAT: {"signature": "c2lnbmF0dXJl"}}),
+            Thinking("I need the weather.", native={FORMAT: {"signature": "c2lnbmF0dXJl"}}, source=Source(FORMAT)),
             Text("Let me see."),
             ToolCallRequest("weather", "call_1", '{"city":"Oslo"}'),
         ),

@@ -8,6 +8,7 @@ import msgspec
 
 from antiphon.parts import (
     OutputPart,
+    Source,
     Thinking,
     ToolCallRequest,
 )
@@ -23,6 +24,7 @@ from antiphon.wire.delta import (
     Started,
 )
 from antiphon.wire.output import ModelOutput
+from antiphon.wire.provenance import spelling_in
 from support.wire_formats import CHAT
 from wire.openai_chat.bodies import FORMAT, chunk, event
 
@@ -62,15 +64,14 @@ def check_grammar(deltas: list[ModelOutputDelta]) -> None:
         assert numbers == sorted(set(numbers))
 
 
-def without_marks(output: ModelOutput) -> ModelOutput:
+def without_spelling(output: ModelOutput) -> ModelOutput:
     """What rewriting a stream may change: which field reasoning comes in if it was Mistral's or OpenRouter's details."""
     parts: list[OutputPart] = []
     for part in output.parts:
-        own = part.native.get(FORMAT, {}) if isinstance(part, Thinking) and part.native else {}
-        if own.get("field") in ("thinking", "reasoning_details"):
-            part = msgspec.structs.replace(part, native={FORMAT: {"field": "reasoning_content"}})
+        if isinstance(part, Thinking) and spelling_in(part, FORMAT)[:1] in (("thinking",), ("reasoning_details",)):
+            part = msgspec.structs.replace(part, source=Source(FORMAT, ("reasoning_content",)))
         parts.append(part)
-    others = tuple(map(without_marks, output.others))
+    others = tuple(map(without_spelling, output.others))
     return msgspec.structs.replace(output, parts=tuple(parts), others=others)
 
 

@@ -14,6 +14,7 @@ from antiphon.parts import (
     Image,
     Native,
     Refusal,
+    Source,
     Text,
     Thinking,
     ToolCallRequest,
@@ -21,6 +22,7 @@ from antiphon.parts import (
 from antiphon.wire.delta import (
     Failed,
 )
+from antiphon.wire.provenance import GENERATED_IMAGE, LEGACY_FUNCTION
 from support.wire_formats import CHAT
 from wire.openai_chat.bodies import FORMAT, assembled, chunk, read_all
 from wire.openai_chat.stream_helpers import (
@@ -33,14 +35,14 @@ from wire.openai_chat.stream_helpers import (
     fragment,
     rewritten,
     stream,
-    without_marks,
+    without_spelling,
 )
 
 read_response = CHAT.read_response
 
 
-def thinks(text: str, field: str = "reasoning_content", **more: Any) -> Thinking:
-    return Thinking(text, native={FORMAT: {"field": field, **more}})
+def thinks(text: str, *fields: str) -> Thinking:
+    return Thinking(text, source=Source(FORMAT, fields or ("reasoning_content",)))
 
 
 # Each row is a known deviation: its chunks, the parts, why it stopped.
@@ -158,7 +160,7 @@ DEVIATIONS: dict[str, tuple[list[Any], tuple[Any, ...], str]] = {
             chunk({"function_call": {"arguments": '{"a":1}'}}),
             chunk({}, "function_call"),
         ],
-        (ToolCallRequest("look", "call_function_0", '{"a":1}', native={FORMAT: {"function_call": True}}),),
+        (ToolCallRequest("look", "call_function_0", '{"a":1}', source=LEGACY_FUNCTION),),
         "tool_calls",
     ),
     "a refusal": ([chunk({"refusal": "I "}), chunk({"refusal": "can't"}), STOP], (Refusal("I can't"),), "refusal"),
@@ -174,7 +176,7 @@ DEVIATIONS: dict[str, tuple[list[Any], tuple[Any, ...], str]] = {
     ),
     "several aliases in one chunk": (
         [chunk({"content": "", "reasoning_content": "hm", "reasoning": "hm"}), chunk({"content": "a"}), STOP],
-        (thinks("hm", also=["reasoning"]), Text("a")),
+        (thinks("hm", "reasoning_content", "reasoning"), Text("a")),
         "end",
     ),
     "OpenRouter: details beside the reasoning": (
@@ -261,7 +263,7 @@ DEVIATIONS: dict[str, tuple[list[Any], tuple[Any, ...], str]] = {
                 "a",
                 native={FORMAT: {"annotations": [{"type": "url_citation", "n": 1}, {"type": "url_citation", "n": 2}]}},
             ),
-            Image("image/png", "iVBORw0KGgo=", native={FORMAT: {"images": True}}),
+            Image("image/png", "iVBORw0KGgo=", source=GENERATED_IMAGE),
         ),
         "end",
     ),
@@ -290,7 +292,7 @@ def test_known_deviations(name: str) -> None:
         assert output.stop_reason == reason
         assert read_all(data, 1) == deltas
         again = assembled(read_all(rewritten(deltas)[0])).output
-        assert without_marks(again).parts == without_marks(output).parts or name.startswith("Mistral")
+        assert without_spelling(again).parts == without_spelling(output).parts or name.startswith("Mistral")
 
 
 def test_several_candidates_interleave() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from antiphon.errors import WireError
 from antiphon.parts import (
+    Source,
     Text,
     Thinking,
     ToolCallRequest,
@@ -24,7 +25,7 @@ check_request = CHAT.check_request
 
 # What hosts want differently: the dialect, a request, and a look at the body.
 THOUGHT = Message(
-    "assistant", (Thinking("hm", native={FORMAT: {"field": "reasoning"}}), ToolCallRequest("look", "c1", ""))
+    "assistant", (Thinking("hm", source=Source(FORMAT, ("reasoning",))), ToolCallRequest("look", "c1", ""))
 )
 
 PROOF = Thinking(native={FORMAT: {"reasoning_details": [{"type": "reasoning.encrypted"}]}})

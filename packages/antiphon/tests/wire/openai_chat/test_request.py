@@ -17,6 +17,7 @@ from antiphon.parts import (
     Native,
     Part,
     Refusal,
+    Source,
     Text,
     Thinking,
     ToolCallRequest,
@@ -24,6 +25,7 @@ from antiphon.parts import (
 )
 from antiphon.wire import formats
 from antiphon.wire.openai_chat.rules import judge_order
+from antiphon.wire.provenance import GENERATED_IMAGE, LEGACY_FUNCTION
 from antiphon.wire.request import Message, ModelRequest, OutputFormat, Reasoning, ToolChoice, ToolDefinition
 from antiphon.wire.tools.names import safe_name
 from support.corpus import in_collection
@@ -143,7 +145,7 @@ MESSAGES: list[tuple[dict[str, Any], Message]] = [
         {"role": "assistant", "content": "a", "reasoning_content": "hm", "prefix": True},
         Message(
             "assistant",
-            (Thinking("hm", native={FORMAT: {"field": "reasoning_content"}}), Text("a")),
+            (Thinking("hm", source=Source(FORMAT, ("reasoning_content",))), Text("a")),
             native={FORMAT: {"prefix": True}},
         ),
     ),
@@ -158,7 +160,7 @@ MESSAGES: list[tuple[dict[str, Any], Message]] = [
         Message(
             "assistant",
             (
-                Thinking("hm", native={FORMAT: {"field": "reasoning_content", "also": ["reasoning"]}}),
+                Thinking("hm", source=Source(FORMAT, ("reasoning_content", "reasoning"))),
                 Text("a"),
                 Thinking(native={FORMAT: {"reasoning_details": [{"type": "reasoning.encrypted", "data": "x"}]}}),
             ),
@@ -172,7 +174,7 @@ MESSAGES: list[tuple[dict[str, Any], Message]] = [
                 {"type": "text", "text": "a"},
             ],
         },
-        Message("assistant", (Thinking("hm", native={FORMAT: {"field": "thinking"}}), Text("a"))),
+        Message("assistant", (Thinking("hm", source=Source(FORMAT, ("thinking",))), Text("a"))),
     ),
     ({"role": "assistant", "content": None, "refusal": "no"}, Message("assistant", (Refusal("no"),))),
     (
@@ -189,7 +191,7 @@ MESSAGES: list[tuple[dict[str, Any], Message]] = [
     ),
     (
         {"role": "assistant", "content": "a", "images": [{"type": "image_url", "image_url": {"url": PNG}}]},
-        Message("assistant", (Text("a"), Image("image/png", "iVBORw0KGgo=", native={FORMAT: {"images": True}}))),
+        Message("assistant", (Text("a"), Image("image/png", "iVBORw0KGgo=", source=GENERATED_IMAGE))),
     ),
     (
         {"role": "tool", "tool_call_id": "c1", "content": "seen"},
@@ -245,9 +247,11 @@ def test_deprecated_functions_are_calls_to_everyone_else_and_come_back_as_they_w
 
 
 def test_two_deprecated_calls_of_one_message_become_tool_calls() -> None:
-    mark = {FORMAT: {"function_call": True}}
-    calls = (ToolCallRequest("a", "c1", "{}", native=mark), ToolCallRequest("b", "c2", "{}", native=mark))
-    results = tuple(ToolCallResult(call.tool_name, call.tool_call_id, native=mark) for call in calls)
+    calls = (
+        ToolCallRequest("a", "c1", "{}", source=LEGACY_FUNCTION),
+        ToolCallRequest("b", "c2", "{}", source=LEGACY_FUNCTION),
+    )
+    results = tuple(ToolCallResult(call.tool_name, call.tool_call_id, source=LEGACY_FUNCTION) for call in calls)
     messages, _ = messages_of(Message("assistant", calls), Message("tool", results))
     assert [message["role"] for message in messages] == ["assistant", "tool", "tool"]
     assert judge_order(messages) == []

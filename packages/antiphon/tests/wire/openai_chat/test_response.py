@@ -13,10 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.errors import WireError
-from antiphon.parts import Audio, Document, Image, Native, Refusal, Text, Thinking, TokenUsage, ToolCallRequest
+from antiphon.parts import Audio, Document, Image, Native, Refusal, Source, Text, Thinking, TokenUsage, ToolCallRequest
 from antiphon.wire.loss import Loss
 from antiphon.wire.openai_chat.response import read_usage, write_usage
 from antiphon.wire.output import ErrorKind, ModelOutput, ProviderError
+from antiphon.wire.provenance import GENERATED_IMAGE, LEGACY_FUNCTION
 from support.corpus import in_collection, recorded
 from support.history_strategies import json_values
 from support.wire_formats import CHAT
@@ -77,7 +78,7 @@ ANSWERS: list[tuple[dict[str, Any], Any, tuple[Any, ...], str]] = [
     (
         {"content": None, "function_call": {"name": "look", "arguments": "{}"}},
         "function_call",
-        (ToolCallRequest("look", "call_function_0", "{}", native={FORMAT: {"function_call": True}}),),
+        (ToolCallRequest("look", "call_function_0", "{}", source=LEGACY_FUNCTION),),
         "tool_calls",
     ),
     (
@@ -95,14 +96,14 @@ ANSWERS: list[tuple[dict[str, Any], Any, tuple[Any, ...], str]] = [
     (
         {"content": "a", "images": [{"type": "image_url", "image_url": {"url": PNG}}]},
         "stop",
-        (Text("a"), Image("image/png", "iVBORw0KGgo=", native={FORMAT: {"images": True}})),
+        (Text("a"), Image("image/png", "iVBORw0KGgo=", source=GENERATED_IMAGE)),
         "end",
     ),
     (
         {"content": "a", "reasoning_details": [{"type": "reasoning.text", "text": "hm"}]},
         "stop",
         (
-            Thinking("hm", native={FORMAT: {"field": "reasoning_details"}}),
+            Thinking("hm", source=Source(FORMAT, ("reasoning_details",))),
             Text("a"),
             Thinking(native={FORMAT: {"reasoning_details": [{"type": "reasoning.text", "text": "hm"}]}}),
         ),
@@ -248,7 +249,7 @@ def test_every_field_of_an_output_is_written_or_a_loss() -> None:
         "others": (plain,),
         "native": {"gemini": {"x": 1}},
     }
-    assert set(changes) == set(ModelOutput.__struct_fields__) - {"format"}
+    assert set(changes) == set(ModelOutput.__struct_fields__) - {"format", "source"}
     before, _ = written(plain)
     for field, value in changes.items():
         body, losses = written(msgspec.structs.replace(plain, **{field: value}))

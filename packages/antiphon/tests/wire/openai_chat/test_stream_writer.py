@@ -35,7 +35,7 @@ from antiphon.wire.delta import (
 from antiphon.wire.output import ModelOutput, ProviderError
 from support.wire_formats import CHAT
 from wire.openai_chat.bodies import all_streams, assembled, read_all, served
-from wire.openai_chat.stream_helpers import DONE, check_grammar, is_of, rewritten, without_marks
+from wire.openai_chat.stream_helpers import DONE, check_grammar, is_of, rewritten, without_spelling
 
 read_response = CHAT.read_response
 StreamWriter = CHAT.stream_writer
@@ -58,7 +58,7 @@ def test_recorded_streams_are_written_and_read_again(capsys: pytest.CaptureFixtu
                 output = msgspec.structs.replace(output, created=None)
             if not first.output.id:
                 output = msgspec.structs.replace(output, id="")
-            assert without_marks(output) == without_marks(first.output), name
+            assert without_spelling(output) == without_spelling(first.output), name
             assert again_data.endswith(DONE)
         count += 1
     with capsys.disabled():

@@ -147,9 +147,11 @@ def deltas_from_output(output: ModelOutput, chunk_size: int | None = None) -> li
             index += 1
     if output.usage is not None:
         deltas.append(UsageReported(output.usage))
-    deltas.append(Finished(output.stop_reason, output.stop_sequence))
+    deltas.append(Finished(output.stop_reason, output.stop_sequence, source=output.source))
     for candidate, answer in enumerate(output.others, 1):
-        deltas.append(Finished(answer.stop_reason, answer.stop_sequence, candidate, answer.native))
+        deltas.append(
+            Finished(answer.stop_reason, answer.stop_sequence, candidate, answer.native, source=answer.source)
+        )
     return deltas
 
 

@@ -4,7 +4,7 @@ A block whose source has exactly the known fields of its type becomes an `Image`
 Writing is stricter, since parts may come from any format: only what the API accepts (AN-24) becomes a block, everything else a
 loss. Base64 text becomes a text source, a data URL is split, and a missing media type is detected from the data.
 
-File ids belong to one provider: those read here have an origin marker, others are dropped. A document of text blocks keeps its
+File ids belong to one provider: those read here have a source, others are dropped. A document of text blocks keeps its
 text, and its own `source` as an extra that replaces the written one.
 """
 
@@ -15,10 +15,11 @@ from typing import Any
 from antiphon.parts import Document, Image, NativeExtras
 from antiphon.wire.anthropic import FORMAT
 from antiphon.wire.anthropic.limits import PDF, PLAIN_TEXT
-from antiphon.wire.anthropic.shapes import DocumentShape, ImageShape, is_same_format, origin_marker
+from antiphon.wire.anthropic.shapes import SOURCE, DocumentShape, ImageShape
 from antiphon.wire.capabilities import Capabilities
 from antiphon.wire.loss import Losses
 from antiphon.wire.media import decode_text, inline_source, is_text_type, is_web_url, sniff_base64
+from antiphon.wire.provenance import is_from
 
 _BASE64_FIELDS = {"type", "media_type", "data"}
 _DOCUMENT_TYPES = ("", PDF, PLAIN_TEXT)
@@ -34,7 +35,7 @@ def read_image(source: dict[str, Any], extras: NativeExtras | None) -> Image | N
         case {"type": "url", "url": str(url)} if len(source) == 2 and is_web_url(url):
             return Image(url=url, native=extras)
         case {"type": "file", "file_id": str(file_id)} if len(source) == 2 and file_id:
-            return Image(file_id=file_id, native=extras or origin_marker())
+            return Image(file_id=file_id, native=extras, source=SOURCE)
     return None
 
 
@@ -52,7 +53,7 @@ def read_document(source: dict[str, Any], title: str, extras: NativeExtras | Non
         case {"type": "url", "url": str(url)} if len(source) == 2 and is_web_url(url):
             return Document(url=url, name=title, native=extras)
         case {"type": "file", "file_id": str(file_id)} if len(source) == 2 and file_id:
-            return Document(file_id=file_id, name=title, native=extras or origin_marker())
+            return Document(file_id=file_id, name=title, native=extras, source=SOURCE)
         case {"type": "content", "content": content} if document_text(content):
             # Other formats get the text; the blocks are kept as an extra.
             own = {"source": source, **(extras[FORMAT] if extras else {})}
@@ -128,7 +129,7 @@ def _inline(media: Image | Document) -> tuple[str, str]:
 
 def _reference_source(media: Image | Document, accepts_urls: bool = True) -> dict[str, Any] | None:
     if media.file_id:
-        is_same_provider = is_same_format(media.native) or media.file_id.startswith("file_")
+        is_same_provider = is_from(media, FORMAT) or media.file_id.startswith("file_")
         return {"type": "file", "file_id": media.file_id} if is_same_provider else None
     return {"type": "url", "url": media.url} if accepts_urls and is_web_url(media.url) else None
 

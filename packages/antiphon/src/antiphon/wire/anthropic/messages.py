@@ -21,13 +21,13 @@ from antiphon.wire.anthropic.content import READERS, ContentWriter, collapse_tex
 from antiphon.wire.anthropic.limits import SERVER_CALLS, is_blank, is_server_block
 from antiphon.wire.anthropic.parameters import Target
 from antiphon.wire.anthropic.shapes import (
+    SOURCE,
     TextShape,
     block_type,
     field_of,
-    is_same_format,
-    origin_marker,
     with_cache_control,
 )
+from antiphon.wire.provenance import is_from
 from antiphon.wire.request import CONTINUE_TEXT, SYSTEM_NOTE_PREFIX, Message
 from antiphon.wire.shapes import Loose
 
@@ -44,10 +44,9 @@ def read_messages(entries: list[Any]) -> list[Message]:
                 continue
             entry, extras = entry.shape, {FORMAT: entry.more} if entry.more else None
         role, content = entry.role, entry.content
-        if role == "system" and extras is None:
-            extras = origin_marker()
+        source = SOURCE if role == "system" else None
         if type(content) is str:
-            messages.append(Message(role, (Text(content),), None, extras))
+            messages.append(Message(role, (Text(content),), None, extras, source))
             continue
         parts: list[Part] = []
         for block in content:
@@ -58,7 +57,7 @@ def read_messages(entries: list[Any]) -> list[Message]:
                 parts.append(part)
             else:
                 parts.append(read_block(block, names))
-        messages.append(Message(role, tuple(parts), None, extras))
+        messages.append(Message(role, tuple(parts), None, extras, source))
     return messages
 
 
@@ -281,7 +280,7 @@ class MessageListWriter:
                 self._mark_last(message, blocks)
                 self._report_extras(self._message_extras(message) or {}, index)
             self.system += blocks
-        elif self._target.accepts_system_role(is_same_format(message.native)):
+        elif self._target.accepts_system_role(is_from(message, FORMAT)):
             self._pending.append(_PendingSystemMessage(index, message))
             self._unmoved.append(self._pending[-1])
         else:

@@ -1,6 +1,6 @@
 """Parameters of a request, and thinking as each model accepts it.
 
-Reasoning that was read here has an origin marker and is written in the same way: a budget is `enabled`, plain yes `adaptive`,
+Reasoning that was read here has a source and is written in the same way: a budget is `enabled`, plain yes `adaptive`,
 plain no `disabled`, and an effort alone stays alone. Reasoning of other formats is only an amount: it becomes adaptive thinking
 with an effort on models known to accept that, and a budget on all others. One table converts efforts and budgets; where a model
 rejects one (AN-19, AN-32), the other is used.
@@ -25,10 +25,11 @@ from antiphon.wire.anthropic.limits import (
     THINKING_BLOCKS,
     is_blank,
 )
-from antiphon.wire.anthropic.shapes import block_type, is_same_format, origin_marker
+from antiphon.wire.anthropic.shapes import SOURCE, block_type
 from antiphon.wire.capabilities import Capabilities
 from antiphon.wire.loss import Loss, lose_native
 from antiphon.wire.parameters import NUMBER, Parameter, ParameterTable, Refusal, is_default, refused_fields
+from antiphon.wire.provenance import is_from
 from antiphon.wire.reasoning import ReasoningForms, plan_reasoning
 from antiphon.wire.request import ModelRequest, OutputFormat, Reasoning
 from antiphon.wire.rules import Checked, Object, Path
@@ -80,11 +81,11 @@ def read_thinking(thinking: Any) -> Reasoning | None:
     """The reasoning settings in `thinking`; None if they are unknown."""
     match thinking:
         case {"type": "enabled", "budget_tokens": int(budget), **rest} if budget > 0 and type(budget) is int:
-            return _read_display(Reasoning(budget_tokens=budget, enabled=True, native=origin_marker()), rest)
+            return _read_display(Reasoning(budget_tokens=budget, enabled=True, source=SOURCE), rest)
         case {"type": "adaptive", **rest}:
-            return _read_display(Reasoning(enabled=True, native=origin_marker()), rest)
+            return _read_display(Reasoning(enabled=True, source=SOURCE), rest)
         case {"type": "disabled", **rest} if not rest:
-            return Reasoning(enabled=False, native=origin_marker())
+            return Reasoning(enabled=False, source=SOURCE)
     return None
 
 
@@ -92,7 +93,7 @@ def _read_display(reasoning: Reasoning, other: dict[Any, Any]) -> Reasoning | No
     display = other.get("display")
     if other.keys() - {"display"} or (display is not None and (type(display) is not str or display not in _DISPLAYS)):
         return None
-    return Reasoning(reasoning.effort, reasoning.budget_tokens, True, display, reasoning.native)
+    return Reasoning(reasoning.effort, reasoning.budget_tokens, True, display, source=SOURCE)
 
 
 def write_reasoning(
@@ -100,7 +101,7 @@ def write_reasoning(
 ) -> tuple[dict[str, Any] | None, str | None]:
     """The values of `thinking` and of `output_config.effort`."""
     lose_native(losses, "reasoning", reasoning.native, FORMAT)
-    plan = plan_reasoning(reasoning, capabilities, _REASONING, losses, is_own=is_same_format(reasoning.native))
+    plan = plan_reasoning(reasoning, capabilities, _REASONING, losses, is_own=is_from(reasoning, FORMAT))
     if not plan.enabled:
         return None if plan.enabled is None else {"type": "disabled"}, plan.effort
     thinking: dict[str, Any] = {"type": "adaptive"}
@@ -121,7 +122,7 @@ def allow_thinking(
     is_forced = forces_tool(body)
     if thinking["type"] == "adaptive":
         # Anthropic accepts this for older models too, and does not think then; Bedrock refuses it.
-        is_stated = request.reasoning is not None and is_same_format(request.reasoning.native)
+        is_stated = request.reasoning is not None and is_from(request.reasoning, FORMAT)
         if is_forced and not target.model.thinking_with_forced_tool and (target.is_on_bedrock or not is_stated):
             reason = "thinking cannot be combined with a forced tool call on this model; dropped (AN-19)"
     elif is_forced:
@@ -260,8 +261,8 @@ def read_parameter(name: str, value: Any, fields: dict[str, Any], extras: dict[s
         effort = fields["reasoning"].effort if "reasoning" in fields else None
         fields["reasoning"] = structs.replace(reasoning, effort=effort)
     elif name == "output_format" and "output_format" not in fields and (schema := _format_schema(value)) is not None:
-        # An older beta had the format here; the origin marker records it.
-        fields["output_format"] = OutputFormat("json_schema", schema, native=origin_marker())
+        # An older beta had the format here; its source records it.
+        fields["output_format"] = OutputFormat("json_schema", schema, source=SOURCE)
     elif name in ("metadata", "output_config") and type(value) is dict:
         fields_set = {key: inner for key, inner in value.items() if inner is not None}
         if name == "output_config":
@@ -278,7 +279,7 @@ def read_parameter(name: str, value: Any, fields: dict[str, Any], extras: dict[s
 def _read_output_config(config: dict[str, Any], fields: dict[str, Any]) -> None:
     """Move effort and format out of `config`."""
     if config.get("effort") in EFFORTS:
-        reasoning = fields.get("reasoning") or Reasoning(native=origin_marker())
+        reasoning = fields.get("reasoning") or Reasoning(source=SOURCE)
         fields["reasoning"] = structs.replace(reasoning, effort=config.pop("effort"))
     schema = _format_schema(config.get("format"))
     if schema is not None and "output_format" not in fields:
@@ -306,7 +307,7 @@ def write_thinking_and_format(
     output_format = request.output_format
     if output_format is not None:
         written = _write_output_format(output_format, target.model, citations_enabled, losses)
-        if written is not None and output_format.native is not None and FORMAT in output_format.native:
+        if written is not None and is_from(output_format, FORMAT):
             body["output_format"] = written
         elif written is not None:
             config["format"] = written

@@ -1,9 +1,8 @@
 """The objects of the Messages API as structs: blocks of content, and messages.
 
 What no part has a field for is in `native["anthropic"]` as it came. Null fields and empty lists of citations are left out, so
-they are not a loss elsewhere. An *empty* mapping marks the origin: "this came from an Anthropic body". Three things need that
-to be written back unchanged: file ids, which belong to one provider; system messages among the others, which only some models
-accept; and reasoning, which other formats state differently.
+they are not a loss elsewhere. Three things need their `source` to be written back unchanged: file ids, which belong to one
+provider; system messages among the others, which only some models accept; and reasoning, which other formats state differently.
 """
 
 from __future__ import annotations
@@ -12,11 +11,12 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from antiphon.parts import NativeExtras
+from antiphon.parts import NativeExtras, Source
 from antiphon.wire.anthropic import FORMAT
 from antiphon.wire.loss import other_fields
 from antiphon.wire.shapes import Loose, Shape, Shapes
 
+SOURCE = Source(FORMAT)
 ROLES = ("user", "assistant", "system")
 DIRECT_CALLER = {"type": "direct"}
 """The `caller` of a call that the model made itself, as nearly all are."""
@@ -125,16 +125,6 @@ def with_cache_control(native: NativeExtras) -> NativeExtras:
     others = {origin: value for origin, value in native.items() if origin != _CHAT}
     own = {**others.get(FORMAT, {}), _CACHE_CONTROL: control}
     return {**others, **({_CHAT: rest} if rest else {}), FORMAT: own}
-
-
-def origin_marker() -> NativeExtras:
-    """Nothing but that it came from here."""
-    return {FORMAT: {}}
-
-
-def is_same_format(native: NativeExtras | None) -> bool:
-    """Whether it came from here."""
-    return native is not None and FORMAT in native
 
 
 def block_type(block: Any) -> str:

@@ -24,6 +24,7 @@ from antiphon.parts import (
     Part,
     Refusal,
     ResultPart,
+    Source,
     Text,
     Thinking,
     ToolCallRequest,
@@ -34,15 +35,15 @@ from antiphon.wire.capabilities import Capabilities
 from antiphon.wire.capabilities.accepted_media import fit_medium
 from antiphon.wire.gemini import FORMAT
 from antiphon.wire.gemini.media import Media, read_file_data, read_inline_data, write_media
-from antiphon.wire.gemini.native import field_spellings, native_extras, split_fields
+from antiphon.wire.gemini.native import field_spellings, native_extras, spelled, split_fields
 from antiphon.wire.gemini.shapes import CallShape, PartShape, ResultShape, fit_part, value_of
 from antiphon.wire.loss import Loss, foreign_block, lose_native, own_extras
 from antiphon.wire.native_as_text import readable_parts
+from antiphon.wire.provenance import is_from, is_spelled, with_source
 from antiphon.wire.shapes import Loose
 from antiphon.wire.tools.call_arguments import OBJECT_START, arguments_object, parse_json_object
 from antiphon.wire.tools.call_ids import GENERATED_ID_PREFIX, CallIdTracker
 from antiphon.wire.tools.names import tool_names
-from antiphon.wire.vendors.google import has_mark, list_marks, spelling_mark
 
 PLACEHOLDER_SIGNATURE = "skip_thought_signature_validator"
 """The signature Gemini 3 accepts on a call made by another model (GM-10)."""
@@ -56,11 +57,9 @@ encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 _MEDIA_FIELDS = field_spellings(("inlineData", "fileData"))
 _WRAPPINGS = ("output", "result", "error")
-_WRAPPING_MARKS = {word: spelling_mark(word) for key in _WRAPPINGS for word in (key, f"{key}:json")}
-_EMPTY = spelling_mark("empty")
-_NO_ID = spelling_mark("no-id")
-_NO_TEXT = spelling_mark("no-text")
-_EMPTY_RESPONSE: tuple[ToolExecutionStatus, str, NativeExtras | None] = (SUCCESS, "", _EMPTY)
+SOURCE = Source(FORMAT)
+_NO_TEXT = Source(FORMAT, ("no-text",))
+_EMPTY_RESPONSE: tuple[ToolExecutionStatus, str, str] = (SUCCESS, "", "empty")
 
 
 def read_value(part: Any, calls: CallIdTracker) -> Part:
@@ -107,7 +106,7 @@ def _read_data(part: PartShape, extras: dict[str, Any], calls: CallIdTracker) ->
     if text is not UNSET:
         if extras.get("thought") is True:
             del extras["thought"]
-            return Thinking(text, native={FORMAT: extras})
+            return Thinking(text, native=native_extras(extras), source=SOURCE)
         return Text(text, native={FORMAT: extras} if extras else None)
     return read_file_data(file, extras) if inline is UNSET or inline is None else read_inline_data(inline, extras)
 
@@ -117,7 +116,7 @@ def _read_bare(extras: dict[str, Any]) -> Part | None:
     if extras.get("thought") is not True or type(extras.get("thoughtSignature")) is not str:
         return None
     del extras["thought"]
-    return Thinking(native={FORMAT: extras, **_NO_TEXT})
+    return Thinking(native=native_extras(extras), source=_NO_TEXT)
 
 
 def read_call(call: Any, extras: dict[str, Any], calls: CallIdTracker) -> ToolCallRequest | None:
@@ -169,33 +168,33 @@ def _build_result(
     """The result of its fields; `inner_extras` are those inside `functionResponse`."""
     wire_id = raw_id if type(raw_id) is str and raw_id else None
     call_id, called_as = calls.match_result(name, wire_id)
-    marks: NativeExtras = {}
+    spelling: tuple[str, ...] = ()
     if raw_id is None:
         if called_as is not None:
-            marks = _NO_ID
+            spelling = ("no-id",)
     elif wire_id != call_id or call_id.startswith(GENERATED_ID_PREFIX):
         inner_extras["id"] = raw_id
-    status, text, wrapping_marks = _EMPTY_RESPONSE if response is None else read_response_object(response)
-    if wrapping_marks is not None:
-        marks = {**marks, **wrapping_marks}
+    status, text, wrapping = _EMPTY_RESPONSE if response is None else read_response_object(response)
+    if wrapping:
+        spelling = (*spelling, wrapping)
     if inner_extras:
         extras = {**extras, "functionResponse": inner_extras}
     content = (Text(text), *media) if response is not None else media
-    return ToolCallResult(name, call_id, status, content, native=native_extras(extras, marks))
+    return ToolCallResult(name, call_id, status, content, native=native_extras(extras), source=spelled(*spelling))
 
 
-def read_response_object(response: dict[str, Any]) -> tuple[ToolExecutionStatus, str, NativeExtras | None]:
-    """The status, the text, and a mark of its wrapping if the writer would choose another one."""
+def read_response_object(response: dict[str, Any]) -> tuple[ToolExecutionStatus, str, str]:
+    """The status, the text, and the word for its wrapping if the writer would choose another one."""
     if len(response) == 1:
         ((key, value),) = response.items()
         if key in _WRAPPINGS:
             status = FAILED if key == "error" else SUCCESS
             if type(value) is not str:
-                return status, encode(value).decode(), _WRAPPING_MARKS[f"{key}:json"]
+                return status, encode(value).decode(), f"{key}:json"
             if key == "result" or (key == "output" and parse_json_object(value) is not None):
-                return status, value, _WRAPPING_MARKS[key]
-            return status, value, None
-    return SUCCESS, encode(response).decode(), None
+                return status, value, key
+            return status, value, ""
+    return SUCCESS, encode(response).decode(), ""
 
 
 def _read_result_media(part: Any) -> ResultPart:
@@ -268,9 +267,9 @@ def _response_object(result: ToolCallResult, text: str) -> Any:
 
 
 def _restore_spelling(function: dict[str, Any], result: ToolCallResult, text: str) -> None:
-    """Restore the original spelling of the response from its marks, if the result still matches them."""
-    for mark_name in list_marks(result.native):
-        key, _, kind = mark_name.partition(":")
+    """Restore the original spelling of the response, if the result still matches it."""
+    for word in () if result.source is None else result.source.spelling:
+        key, _, kind = word.partition(":")
         if key in _WRAPPINGS:
             if (key == "error") == (result.status != SUCCESS):
                 value: Any = text
@@ -278,9 +277,9 @@ def _restore_spelling(function: dict[str, Any], result: ToolCallResult, text: st
                     with suppress(msgspec.DecodeError, UnicodeEncodeError, RecursionError):
                         value = _decode(text)
                 function["response"] = {key: value}
-        elif mark_name == "empty" and not any(isinstance(part, Text) for part in result.content):
+        elif word == "empty" and not any(isinstance(part, Text) for part in result.content):
             del function["response"]
-        elif mark_name == "no-id":
+        elif word == "no-id":
             function.pop("id", None)
 
 
@@ -371,7 +370,7 @@ class ContentWriter:
             else self._tool_names.get(result.tool_call_id, UNKNOWN_TOOL)
         )
         content = result.content
-        if result.native is None and len(content) == 1:
+        if result.native is None and result.source is None and len(content) == 1:
             (only,) = content
             if type(only) is Text and only.native is None:
                 return write_text_result(result, name, only.text)
@@ -385,6 +384,7 @@ class ContentWriter:
 
     def _write_result(self, result: ToolCallResult, name: str) -> WrittenPart:
         """A result with media, extras or an error. Paths of losses are relative to the result."""
+        result = with_source(result)
         text, media = self._split_content(result.content)
         call_id = result.tool_call_id
         function: dict[str, Any] = {"id": call_id} if call_id and not call_id.startswith(GENERATED_ID_PREFIX) else {}
@@ -393,8 +393,8 @@ class ContentWriter:
         if media:
             function["parts"] = media
         part: WrittenPart = {"functionResponse": function}
+        _restore_spelling(function, result, text)
         if result.native is not None:
-            _restore_spelling(function, result, text)
             _merge_extras(part, "functionResponse", result.native)
         return part
 
@@ -432,12 +432,12 @@ class ContentWriter:
         self.losses[first:] = [Loss(path + loss.path, loss.what, loss.why) for loss in self.losses[first:]]
 
     def _thinking(self, part: Thinking, position: int) -> WrittenPart | None:
-        native = part.native or {}
-        if self._is_request and FORMAT not in native:
+        part = with_source(part)
+        if self._is_request and not is_from(part, FORMAT):
             reason = "Gemini accepts only its own thoughts; dropped"
             self.losses.append(Loss(self.path(position), "thinking", reason))
             return None
-        written = self.text(part.text, native, position, is_thought=True)
-        if not part.text and has_mark(native, "no-text"):
+        written = self.text(part.text, part.native, position, is_thought=True)
+        if not part.text and is_spelled(part, "no-text"):
             del written["text"]
         return written

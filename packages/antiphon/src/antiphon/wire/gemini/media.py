@@ -1,10 +1,10 @@
 """Media parts: `inlineData` (base64) and `fileData` (a URI), distinguished by their MIME type.
 
 A video is a `Document`, since there is no neutral part for it. A file name is Vertex's `displayName`, which the Gemini API
-rejects: it is written only if it was read as one (a mark, see `vendors.google`). Files by `file_id` belong to other providers.
+rejects: it is written only if it was read as one (its `source`). Files by `file_id` belong to other providers.
 
 Google also accepts URL-safe base64, and its SDK sends it. Other providers reject it: it is read into the standard alphabet and
-written back as it came (another mark).
+written back as it came (again by its source).
 """
 
 from __future__ import annotations
@@ -14,17 +14,16 @@ from typing import Any, TypeAlias
 
 from antiphon.parts import Audio, Document, Image
 from antiphon.wire.gemini import FORMAT
-from antiphon.wire.gemini.native import field_spellings, gemini_extras, native_extras, split_fields
+from antiphon.wire.gemini.native import field_spellings, gemini_extras, native_extras, spelled, split_fields
 from antiphon.wire.loss import Loss, lose_native
 from antiphon.wire.media import inline_source, media_type_of_url, sniff_base64
-from antiphon.wire.vendors.google import has_mark, read_base64, spelling_mark, write_base64
+from antiphon.wire.provenance import is_spelled, with_source
+from antiphon.wire.vendors.google import read_base64, write_base64
 
 Media: TypeAlias = Image | Audio | Document
 
 _INLINE_DATA_FIELDS = field_spellings(("data", "mimeType", "displayName"))
 _FILE_DATA_FIELDS = field_spellings(("fileUri", "mimeType", "displayName"))
-_DISPLAY_NAME = spelling_mark("displayName")
-_UNTYPED = spelling_mark("untyped")
 
 DEFAULT_MEDIA_TYPES = {Image: "image/png", Audio: "audio/wav", Document: "application/pdf"}
 
@@ -61,7 +60,7 @@ def _build_media(
     fields: dict[str, Any],
     inner_extras: dict[str, Any],
     extras: dict[str, Any],
-    **source: str,
+    **location: str,
 ) -> Media:
     name = fields.get("displayName")
     family = media_type.partition("/")[0].lower()
@@ -71,20 +70,21 @@ def _build_media(
         inner_extras["displayName"] = name
     if inner_extras:
         extras = {**extras, field: inner_extras}
-    marks = {**_DISPLAY_NAME} if is_named else {}
+    spelling = ["displayName"] if is_named else []
     if not media_type:
-        marks |= _UNTYPED
-    if "data" in source:
-        source["data"] = read_base64(source["data"], marks)
-    native = native_extras(extras, marks)
+        spelling.append("untyped")
+    if "data" in location:
+        location["data"] = read_base64(location["data"], spelling)
+    native, source = native_extras(extras), spelled(*spelling)
     if is_document:
-        return Document(media_type, name=str(name) if is_named else "", native=native, **source)
+        return Document(media_type, name=str(name) if is_named else "", native=native, source=source, **location)
     kind = Image if family == "image" else Audio
-    return kind(media_type, native=native, **source)
+    return kind(media_type, native=native, source=source, **location)
 
 
 def write_media(part: Media, losses: list[Loss], path: str) -> dict[str, Any] | None:
     """The part for Gemini; None, and a loss, if it has no usable data."""
+    part = with_source(part)
     lose_native(losses, path, part.native, FORMAT)
     extras = gemini_extras(part.native)
     if part.url and not part.url.startswith("data:"):
@@ -99,7 +99,7 @@ def write_media(part: Media, losses: list[Loss], path: str) -> dict[str, Any] | 
             losses.append(Loss(path, kind, reason))
             return None
         written = {"inlineData": {**inline_data, **extras.get("inlineData", {})}}
-    if isinstance(part, Document) and has_mark(part.native, "displayName"):
+    if isinstance(part, Document) and is_spelled(part, "displayName"):
         next(iter(written.values()))["displayName"] = part.name
     elif isinstance(part, Document) and part.name:
         losses.append(Loss(f"{path}.name", "name", "Gemini does not support file names; dropped"))
@@ -113,7 +113,7 @@ def is_image_type(media_type: str) -> bool:
 
 def _file_data(part: Media) -> dict[str, Any]:
     media_type = part.media_type
-    if not media_type and not has_mark(part.native, "untyped"):
+    if not media_type and not is_spelled(part, "untyped"):
         media_type = media_type_of_url(part.url)
     return {"fileUri": part.url, "mimeType": media_type} if media_type else {"fileUri": part.url}
 
@@ -131,4 +131,4 @@ def _inline_data(part: Media) -> dict[str, Any] | None:
         return None
     if not media_type:
         media_type = sniff_base64(data) or DEFAULT_MEDIA_TYPES[type(part)]
-    return {"mimeType": media_type, "data": write_base64(data, part.native)}
+    return {"mimeType": media_type, "data": write_base64(data, part)}

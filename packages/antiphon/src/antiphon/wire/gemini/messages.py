@@ -26,23 +26,24 @@ from antiphon.wire.gemini.content import (
     read_part,
     read_result,
 )
-from antiphon.wire.gemini.native import field_spellings, gemini_extras, native_extras, split_fields
+from antiphon.wire.gemini.native import field_spellings, gemini_extras, native_extras, spelled, split_fields
 from antiphon.wire.gemini.shapes import ContentShape, PartShape, fit_part
 from antiphon.wire.loss import Loss, lose_native
+from antiphon.wire.provenance import is_spelled
 from antiphon.wire.request import SYSTEM_NOTE_PREFIX, Message
 from antiphon.wire.tools.call_ids import GENERATED_ID_PREFIX, CallIdTracker
-from antiphon.wire.vendors.google import ensure_user_turns, has_mark, list_marks, spelling_mark
+from antiphon.wire.vendors.google import ensure_user_turns
 
 FUNCTION_ROLE = "function"
-"""The former role of contents with results; also the mark of a message that had it."""
+"""The former role of contents with results; also the spelling of a message that had it."""
 
 SYSTEM_ROLE = "role:"
-"""The beginning of the mark of a system prompt that had a role."""
+"""The beginning of the spelling of a system prompt that had a role."""
 
 CONTENT_FIELDS = field_spellings(("role", "parts"))
 
 _ROLES = {"user": "user", "model": "assistant", "function": "tool", None: "user", "": "user"}
-_FUNCTION_ROLE_MARK = spelling_mark(FUNCTION_ROLE)
+_FUNCTION_SOURCE = spelled(FUNCTION_ROLE)
 _WIRE_ROLES = {"user": "user", "tool": "user", "assistant": "model"}
 
 
@@ -79,7 +80,7 @@ def read_contents(contents: list[Any]) -> list[Message]:
                         read.append(own)
                         continue
             read.append(read_part(part, calls))
-        messages.append(Message(role, tuple(read), None, native))
+        messages.append(Message(role, tuple(read), None, native, _FUNCTION_SOURCE if role == "tool" else None))
     return messages
 
 
@@ -89,7 +90,7 @@ def _open_content(content: Any) -> tuple[str, list[Any], NativeExtras | None] | 
     role = _ROLES.get(raw_role) if raw_role is None or type(raw_role) is str else None
     if role is None:
         return None
-    native = native_extras(split_fields(content, CONTENT_FIELDS)[1], _FUNCTION_ROLE_MARK if role == "tool" else None)
+    native = native_extras(split_fields(content, CONTENT_FIELDS)[1])
     parts = content.get("parts")
     parts = parts if type(parts) is list else [] if parts is None else [parts]
     return role, [fit_part(part) for part in parts], native
@@ -138,7 +139,7 @@ class ContentsWriter:
                 self._add_system(index, message)
                 return
             self._start = index
-        if role is None or message.native is not None or message.name is not None:
+        if role is None or message.native is not None or message.name is not None or message.source is not None:
             self._add_with_extras(message, index, role)
         else:
             self._add_parts(role, message.parts)
@@ -179,7 +180,7 @@ class ContentsWriter:
     def _add_system(self, index: int, message: Message) -> None:
         writer = self._writer
         report_message_extras(message, index, writer.losses)
-        for role in list_marks(message.native):
+        for role in () if message.source is None else message.source.spelling:
             if role.startswith(SYSTEM_ROLE):
                 self._system["role"] = role[len(SYSTEM_ROLE) :]
         self._system.update(gemini_extras(message.native))
@@ -211,7 +212,7 @@ class ContentsWriter:
         if role is None:
             self._add_other_role(message, index)
             return
-        if has_mark(message.native, FUNCTION_ROLE):
+        if is_spelled(message, FUNCTION_ROLE):
             role = FUNCTION_ROLE
         extras = gemini_extras(message.native)
         if not extras:

@@ -2,8 +2,7 @@
 
 In proto3 JSON a field has two names (camelCase and snake_case), null means absent, an enum is a name or a number, and one object
 may take the place of a list. What no neutral part holds is in `native["gemini"]`, names of inner fields with their prefix
-(`generationConfig.topK`). Where Gemini has several spellings of one meaning, a part that was read keeps a mark
-(`vendors/google.py`), from which the writer restores the spelling.
+(`generationConfig.topK`). Where Gemini has several spellings of one meaning, the `source` of what was read names the one used.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from antiphon.errors import WireError
-from antiphon.parts import NativeExtras
+from antiphon.parts import NativeExtras, Source
 from antiphon.wire.gemini import FORMAT
 from antiphon.wire.rules import json_type_name
 from antiphon.wire.vendors.google import to_snake_case
@@ -65,11 +64,14 @@ def require_list(value: Any, name: str) -> list[Any]:
     return value
 
 
-def native_extras(extras: dict[str, Any], marks: NativeExtras | None = None) -> NativeExtras | None:
-    """The native mapping of extras and marks; None if both are empty."""
-    if extras:
-        return {FORMAT: extras, **marks} if marks else {FORMAT: extras}
-    return marks or None
+def native_extras(extras: dict[str, Any]) -> NativeExtras | None:
+    """The native mapping of extras; None if there are none."""
+    return {FORMAT: extras} if extras else None
+
+
+def spelled(*words: str) -> Source | None:
+    """The source of something that was spelled in these ways; None without words."""
+    return Source(FORMAT, words) if words else None
 
 
 def gemini_extras(native: NativeExtras | None) -> dict[str, Any]:

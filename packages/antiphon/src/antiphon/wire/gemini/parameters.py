@@ -11,18 +11,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from antiphon.parts import NativeExtras
 from antiphon.wire.capabilities import Capabilities
 from antiphon.wire.gemini import FORMAT
-from antiphon.wire.gemini.native import field_spellings, native_extras, split_fields
+from antiphon.wire.gemini.native import field_spellings, native_extras, spelled, split_fields
 from antiphon.wire.gemini.schema import SCHEMA_STYLES, read_schema, schema_style, write_schema
 from antiphon.wire.loss import Loss, lose_native, own_extras
 from antiphon.wire.parameters import NUMBER, Parameter, ParameterTable, refused_fields
+from antiphon.wire.provenance import is_spelled
 from antiphon.wire.reasoning import DYNAMIC, HIDDEN, ReasoningForms, plan_reasoning
 from antiphon.wire.request import ModelRequest, OutputFormat, Reasoning
 from antiphon.wire.rules import is_whole_number
 from antiphon.wire.rules.limits import Range
-from antiphon.wire.vendors.google import has_mark, spelling_mark, with_prefix, without_prefix
+from antiphon.wire.vendors.google import with_prefix, without_prefix
 from antiphon.wire.vendors.google_parameters import (
     LEVEL_FOR,
     THINKING_LEVELS,
@@ -41,7 +41,7 @@ _REASONING = ReasoningForms(
     shown={None: True, **dict.fromkeys(HIDDEN, False)},
 )
 _THINKING_FIELDS = field_spellings(("thinkingBudget", "thinkingLevel", "includeThoughts"))
-_LOWERCASE_LEVEL = spelling_mark("level:small")
+_LOWERCASE_LEVEL = spelled("level:small")
 
 
 def read_thinking(config: dict[str, Any]) -> Reasoning:
@@ -51,7 +51,7 @@ def read_thinking(config: dict[str, Any]) -> Reasoning:
         fields.pop(name, None) for name in ("thinkingBudget", "thinkingLevel", "includeThoughts")
     )
     effort: str | None = None
-    marks = None
+    source = None
     # Level and budget together are rejected (GM-14); the level is then kept as an extra.
     if (
         type(level) is str
@@ -60,7 +60,7 @@ def read_thinking(config: dict[str, Any]) -> Reasoning:
         and budget is None
     ):
         effort = level.lower()
-        marks = _LOWERCASE_LEVEL if level == effort else None
+        source = _LOWERCASE_LEVEL if level == effort else None
     elif level is not None:
         extras["thinkingLevel"] = level
     is_dynamic = type(budget) is int and budget == DYNAMIC
@@ -73,7 +73,8 @@ def read_thinking(config: dict[str, Any]) -> Reasoning:
         None if is_dynamic else budget,
         True if is_dynamic else None,
         {True: "auto", False: "omitted", None: None}[include_thoughts],
-        native_extras(extras, marks),
+        native_extras(extras),
+        source,
     )
 
 
@@ -87,7 +88,7 @@ def write_thinking(reasoning: Reasoning, capabilities: Capabilities, losses: lis
         return {}
     config: dict[str, Any] = {}
     if plan.effort is not None:
-        is_lowercase = has_mark(reasoning.native, "level:small")
+        is_lowercase = is_spelled(reasoning, "level:small")
         config["thinkingLevel"] = plan.effort if is_lowercase else plan.effort.upper()
     elif plan.enabled is False or plan.budget is not None:
         config["thinkingBudget"] = plan.budget or 0
@@ -128,18 +129,16 @@ PARAMETER_TABLE = ParameterTable(
 
 _OUTPUT_FIELDS = ("responseMimeType", "responseSchema", "responseJsonSchema")
 _MODALITIES = "responseModalities"
-_TEXT_ONLY = spelling_mark("text-only")
-"""The mark of `responseModalities: ["TEXT"]`, the default of every other format."""
+_TEXT_ONLY = spelled("text-only")
+"""Of `responseModalities: ["TEXT"]`, the default of every other format."""
 _GENERATION_FIELDS = field_spellings((_MODALITIES, *PARAMETER_TABLE.by_key, "thinkingConfig", *_OUTPUT_FIELDS))
 
 
-def read_generation(
-    config: dict[str, Any], values: dict[str, Any], native: dict[str, Any], marks: NativeExtras
-) -> None:
-    """Sort a `generationConfig` into the request's fields (`values`), its native extras and its marks."""
+def read_generation(config: dict[str, Any], values: dict[str, Any], native: dict[str, Any]) -> None:
+    """Sort a `generationConfig` into the request's fields (`values`) and its native extras."""
     fields, extras = split_fields(config, _GENERATION_FIELDS)
     if fields.get(_MODALITIES) == ["TEXT"]:
-        marks |= _TEXT_ONLY
+        values["source"] = _TEXT_ONLY
         del fields[_MODALITIES]
     _read_output_format(fields, values)
     for name, value in fields.items():
@@ -169,8 +168,9 @@ def _read_output_format(fields: dict[str, Any], values: dict[str, Any]) -> None:
         values["output_format"] = OutputFormat("json_schema", schema)
     elif type(gemini_schema) is dict:
         converted, style = read_schema(gemini_schema)
-        native = {FORMAT: {"responseSchema": gemini_schema}} if style is None else SCHEMA_STYLES[style]
-        values["output_format"] = OutputFormat("json_schema", converted, native=native)
+        native = {FORMAT: {"responseSchema": gemini_schema}} if style is None else None
+        source = None if style is None else SCHEMA_STYLES[style]
+        values["output_format"] = OutputFormat("json_schema", converted, native=native, source=source)
     elif gemini_schema is None and schema is None:
         values["output_format"] = OutputFormat("json_object")
     else:
@@ -192,7 +192,7 @@ def write_generation(
         thinking = write_thinking(request.reasoning, capabilities, losses)
         if thinking:
             config["thinkingConfig"] = thinking
-    if has_mark(request.native, "text-only"):
+    if is_spelled(request, "text-only"):
         config[_MODALITIES] = ["TEXT"]
     return config | without_prefix(GENERATION_PREFIX, native)
 
@@ -204,7 +204,7 @@ def _write_output_format(output_format: OutputFormat, config: dict[str, Any], lo
     if output_format.kind != "json_schema" or output_format.schema is None:
         return
     original = (output_format.native or {}).get(FORMAT, {}).get("responseSchema")
-    style = schema_style(output_format.native)
+    style = schema_style(output_format)
     if original is not None:
         config["responseSchema"] = original
     elif style is not None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from antiphon.parts import Native, NativeExtras, Part, Text, Thinking
+from antiphon.parts import Native, Part, Text, Thinking
 from antiphon.wire.gemini import FORMAT
 from antiphon.wire.gemini.content import ContentWriter, read_value
 from antiphon.wire.gemini.messages import (
@@ -22,7 +22,14 @@ from antiphon.wire.gemini.messages import (
     ContentsWriter,
     read_contents,
 )
-from antiphon.wire.gemini.native import field_spellings, gemini_extras, native_extras, require_list, split_fields
+from antiphon.wire.gemini.native import (
+    field_spellings,
+    gemini_extras,
+    native_extras,
+    require_list,
+    spelled,
+    split_fields,
+)
 from antiphon.wire.gemini.parameters import GENERATION_PREFIX, read_generation, write_generation
 from antiphon.wire.gemini.shapes import (
     NOT_WITH_CACHED_CONTENT,
@@ -38,7 +45,7 @@ from antiphon.wire.request import Message, ModelRequest
 from antiphon.wire.request_writer import RequestWriter
 from antiphon.wire.shapes import RequestReader
 from antiphon.wire.tools.call_ids import CallIdTracker
-from antiphon.wire.vendors.google import spelling_mark, with_prefix, without_prefix
+from antiphon.wire.vendors.google import with_prefix, without_prefix
 from antiphon.wire.vendors.google_parameters import service_tier
 
 _TOOL_CONFIG_FIELDS = field_spellings(("functionCallingConfig",))
@@ -58,11 +65,10 @@ READER = RequestReader("contents", ContentShape, PARAMETERS, fit_content, _entri
 
 def _build_request(messages: Sequence[Message], fields: dict[str, Any], native: dict[str, Any]) -> ModelRequest:
     values: dict[str, Any] = {}
-    marks: NativeExtras = {}
     system = _read_system(fields.pop("systemInstruction", None), native)
     for name, value in fields.items():
         if name == "generationConfig" and type(value) is dict:
-            read_generation(value, values, native, marks)
+            read_generation(value, values, native)
         elif name == "tools" and type(value) in (list, dict):
             values["tools"] = read_tools(value)
         elif name == "toolConfig" and type(value) is dict:
@@ -76,7 +82,7 @@ def _build_request(messages: Sequence[Message], fields: dict[str, Any], native: 
         else:  # specific to Gemini, or malformed
             native[name] = value
     leading = () if system is None else (system,)
-    return ModelRequest(messages=(*leading, *messages), native=native_extras(native, marks), **values)
+    return ModelRequest(messages=(*leading, *messages), native=native_extras(native), **values)
 
 
 def _read_tool_config(config: dict[str, Any], values: dict[str, Any], native: dict[str, Any]) -> None:
@@ -101,7 +107,7 @@ def _read_system(system: Any, native: dict[str, Any]) -> Message | None:
         return None
     fields, extras = split_fields(system, CONTENT_FIELDS)
     role, parts = fields.get("role"), fields.get("parts")
-    marks = spelling_mark(SYSTEM_ROLE + role) if type(role) is str and role else None
+    source = spelled(SYSTEM_ROLE + role) if type(role) is str and role else None
     if role is not None and type(role) is not str:
         extras["role"] = role
     calls = CallIdTracker()
@@ -110,7 +116,7 @@ def _read_system(system: Any, native: dict[str, Any]) -> Message | None:
     kept: list[Part] = [
         own_part if type(own_part) in (Text, Thinking) else Native(FORMAT, part) for part, own_part in read
     ]
-    return Message("system", tuple(kept), native=native_extras(extras, marks))
+    return Message("system", tuple(kept), native=native_extras(extras), source=source)
 
 
 class Writer(RequestWriter):

@@ -16,16 +16,16 @@ from typing import Any
 from msgspec import structs
 
 from antiphon.ids import new_id
-from antiphon.parts import Native, NativeExtras, OutputPart, Part, TokenUsage, ToolCallRequest, ToolCallResult
+from antiphon.parts import Native, NativeExtras, OutputPart, Part, Source, TokenUsage, ToolCallRequest, ToolCallResult
 from antiphon.wire.gemini import FORMAT
 from antiphon.wire.gemini.content import ContentWriter, read_value
 from antiphon.wire.gemini.messages import CONTENT_FIELDS
-from antiphon.wire.gemini.native import field_spellings, get_field, require_list, split_fields
+from antiphon.wire.gemini.native import field_spellings, get_field, native_extras, require_list, split_fields
 from antiphon.wire.loss import Loss, lose_native
 from antiphon.wire.output import ModelOutput, StopReason, as_count
 from antiphon.wire.rules import name_set
 from antiphon.wire.tools.call_ids import CallIdTracker
-from antiphon.wire.vendors.google import format_time, has_mark, parse_time, spelling_mark
+from antiphon.wire.vendors.google import format_time, parse_time
 
 
 def read_usage(raw: dict[str, Any]) -> TokenUsage:
@@ -78,8 +78,8 @@ CANDIDATE_FIELDS = field_spellings(
 )
 RESPONSE_EXTRAS = frozenset({"promptFeedback", "createTime", "modelStatus", "usageMetadata"})
 """Names in `native` that belong to the response, not to the candidate."""
-NO_CANDIDATES = "no-candidates"
-"""The mark of a response without candidates."""
+NO_CANDIDATES = Source(FORMAT, ("no-candidates",))
+"""Of a response without candidates."""
 
 STOP_REASONS: dict[str, StopReason] = {"STOP": "end", "MAX_TOKENS": "length", "CONTINUATION": "paused"}
 STOP_REASONS |= dict.fromkeys(
@@ -132,9 +132,7 @@ def report_stop_sequence(stop_sequence: str | None, losses: list[Loss], path: st
         losses.append(Loss(f"{path}stop_sequence", "stop_sequence", reason))
 
 
-def output_extras(
-    response: dict[str, Any], candidate: dict[str, Any], unknown: dict[str, Any], has_candidates: bool
-) -> NativeExtras | None:
+def output_extras(response: dict[str, Any], candidate: dict[str, Any], unknown: dict[str, Any]) -> NativeExtras | None:
     """Native extras of an answer: fields of the response, fields of the candidate, and its unknown fields."""
     extras: dict[str, Any] = {}
     unknown_response: dict[str, Any] = {}
@@ -145,10 +143,7 @@ def output_extras(
     extras.update(candidate)
     if unknown:
         extras["candidate"] = unknown
-    native: NativeExtras = {FORMAT: extras} if extras else {}
-    if not has_candidates:
-        native |= spelling_mark(NO_CANDIDATES)
-    return native or None
+    return native_extras(extras)
 
 
 def split_extras(native: NativeExtras | None) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -168,8 +163,8 @@ def is_prompt_blocked(feedback: Any) -> bool:
     return isinstance(feedback, dict) and bool(feedback.get("blockReason") or feedback.get("block_reason"))
 
 
-_RAW_CANDIDATE = "raw-candidate"
-"""The mark of a candidate that is not an object; it is kept as one native part."""
+_RAW_CANDIDATE = Source(FORMAT, ("raw-candidate",))
+"""Of a candidate that is not an object; it is kept as one native part."""
 
 
 def read_response(body: dict[str, Any]) -> ModelOutput:
@@ -189,8 +184,8 @@ def read_response(body: dict[str, Any]) -> ModelOutput:
     response_fields = {**fields, **extras}
     if not candidates:
         stop: StopReason = "content_filter" if is_prompt_blocked(fields.get("promptFeedback")) else ""
-        native = output_extras(response_fields, {}, {}, has_candidates=False)
-        return ModelOutput(stop_reason=stop, usage=usage, native=native, **values)
+        native = output_extras(response_fields, {}, {})
+        return ModelOutput(stop_reason=stop, usage=usage, native=native, source=NO_CANDIDATES, **values)
     calls = CallIdTracker(values.get("id", ""))
     first, *others = (
         _read_candidate(candidate, index, response_fields if index == 0 else {}, calls, values)
@@ -204,10 +199,8 @@ def _read_candidate(
 ) -> ModelOutput:
     blocked = is_prompt_blocked(response_fields.get("promptFeedback"))
     if type(candidate) is not dict:
-        native = output_extras(response_fields, {}, {}, has_candidates=True)
-        return ModelOutput(
-            parts=(Native(FORMAT, candidate),), native={**(native or {}), **spelling_mark(_RAW_CANDIDATE)}, **values
-        )
+        native = output_extras(response_fields, {}, {})
+        return ModelOutput(parts=(Native(FORMAT, candidate),), native=native, source=_RAW_CANDIDATE, **values)
     fields, unknown = split_fields(candidate, CANDIDATE_FIELDS)
     parts = _read_content(fields, calls)
     has_calls = any(type(part) is ToolCallRequest for part in parts)
@@ -217,7 +210,7 @@ def _read_candidate(
         fields["finishReason"] = finish_reason
     if type(fields.get("index")) is int and fields["index"] == position:
         del fields["index"]
-    native = output_extras(response_fields, fields, unknown, has_candidates=True)
+    native = output_extras(response_fields, fields, unknown)
     return ModelOutput(parts=parts, stop_reason=stop, native=native, **values)
 
 
@@ -247,7 +240,7 @@ def write_response(output: ModelOutput, losses: list[Loss]) -> dict[str, Any]:
     """A response body as Gemini's clients expect it."""
     body: dict[str, Any] = {}
     response_fields = split_extras(output.native)[0]
-    if not has_mark(output.native, NO_CANDIDATES) or output.parts or output.others:
+    if output.source != NO_CANDIDATES or output.parts or output.others:
         body["candidates"] = [
             _write_candidate(candidate, index, losses) for index, candidate in enumerate((output, *output.others))
         ]
@@ -275,7 +268,7 @@ def response_head(response_id: str, model: str, created: int | None, is_same_for
 def _write_candidate(output: ModelOutput, index: int, losses: list[Loss]) -> Any:
     path = f"others[{index - 1}]." if index else ""
     lose_native(losses, f"{path}native", output.native, FORMAT)
-    if has_mark(output.native, _RAW_CANDIDATE) and len(output.parts) == 1 and isinstance(output.parts[0], Native):
+    if output.source == _RAW_CANDIDATE and len(output.parts) == 1 and isinstance(output.parts[0], Native):
         return output.parts[0].data
     report_stop_sequence(output.stop_sequence, losses, path)
     candidate_fields = split_extras(output.native)[1]

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from antiphon.parts import NativeExtras
+from antiphon.parts import Source
+from antiphon.wire.gemini import FORMAT
 from antiphon.wire.gemini.native import field_spellings
+from antiphon.wire.request import OutputFormat, ToolDefinition
 from antiphon.wire.rules import name_set
 from antiphon.wire.schema import SchemaKeywords, steps_of, walk_values
-from antiphon.wire.vendors.google import has_mark, spelling_mark
 
 KEYWORDS = name_set(
     "type format title description nullable enum items properties required pattern example default minimum maximum"
@@ -71,7 +72,7 @@ def is_object_root(schema: dict[str, Any]) -> bool:
 
 
 LOWERCASE, UPPERCASE, NUMBERS = "plain", "upper", "numbers"
-SCHEMA_STYLES = {style: spelling_mark(f"schema:{style}") for style in (LOWERCASE, UPPERCASE, NUMBERS)}
+SCHEMA_STYLES = {style: Source(FORMAT, (f"schema:{style}",)) for style in (LOWERCASE, UPPERCASE, NUMBERS)}
 
 _COUNT_KEYWORDS = name_set("maxItems minItems maxLength minLength maxProperties minProperties")
 _KEYWORD_SPELLINGS = field_spellings(("anyOf", "propertyOrdering", *_COUNT_KEYWORDS))
@@ -169,6 +170,6 @@ def _spell_type(kind: str, style: str) -> Any:
     return _TYPE_NUMBERS.get(kind, kind) if style == NUMBERS else kind
 
 
-def schema_style(native: NativeExtras | None) -> str | None:
+def schema_style(described: ToolDefinition | OutputFormat) -> str | None:
     """The style of the Schema this was read from; None if it was JSON Schema."""
-    return next((style for style in SCHEMA_STYLES if has_mark(native, f"schema:{style}")), None)
+    return next((style for style in SCHEMA_STYLES if described.source == SCHEMA_STYLES[style]), None)

@@ -19,13 +19,14 @@ from msgspec import Struct
 from antiphon.parts import Native, NativeExtras, OutputPart, Text, Thinking, ToolCallRequest
 from antiphon.wire.delta import Finished, PartDelta, Started, UsageReported
 from antiphon.wire.gemini import FORMAT
-from antiphon.wire.gemini.content import encode, read_value
+from antiphon.wire.gemini.content import SOURCE, encode, read_value
 from antiphon.wire.gemini.errors import read_error
 from antiphon.wire.gemini.messages import CONTENT_FIELDS
 from antiphon.wire.gemini.native import as_list, gemini_extras, get_field, split_fields
 from antiphon.wire.gemini.partial_call import PartialCall
 from antiphon.wire.gemini.response import (
     CANDIDATE_FIELDS,
+    NO_CANDIDATES,
     RESPONSE_FIELDS,
     is_prompt_blocked,
     output_extras,
@@ -300,7 +301,7 @@ class StreamReader(EventReader[TextChunk]):
         if not text and not extras:
             return
         self._end_part(state)
-        part: OutputPart = Thinking(native=native or {FORMAT: {}}) if is_thought else Text("", native=native)
+        part: OutputPart = Thinking(native=native, source=SOURCE) if is_thought else Text("", native=native)
         state.text_index, state.is_thought, state.signature = (
             self.parts.start(part, state.number),
             is_thought,
@@ -368,8 +369,8 @@ class StreamReader(EventReader[TextChunk]):
             self._end_part(state)
         self._report_usage()
         if not states:
-            native = output_extras(self._response_fields, {}, {}, has_candidates=False)
-            self._end(Finished("content_filter", native=native))
+            native = output_extras(self._response_fields, {}, {})
+            self._end(Finished("content_filter", native=native, source=NO_CANDIDATES))
         self._end(*(self._finished(state, index, blocked) for index, state in enumerate(states)))
 
     def _finished(self, state: _Candidate, index: int, blocked: bool) -> Finished:
@@ -381,5 +382,5 @@ class StreamReader(EventReader[TextChunk]):
             fields["finishReason"] = state.finish_reason
         if state.number != index:
             fields["index"] = state.number
-        native = output_extras(self._response_fields if index == 0 else {}, fields, state.unknown, has_candidates=True)
+        native = output_extras(self._response_fields if index == 0 else {}, fields, state.unknown)
         return Finished(stop, candidate=state.number, native=native)

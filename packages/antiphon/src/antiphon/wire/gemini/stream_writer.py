@@ -32,7 +32,6 @@ from antiphon.wire.gemini.response import (
 from antiphon.wire.loss import lose_native
 from antiphon.wire.output import ProviderError
 from antiphon.wire.streams.writer import EventWriter, encode_line
-from antiphon.wire.vendors.google import has_mark
 
 
 class _OpenPart(Struct):
@@ -152,7 +151,7 @@ class StreamWriter(EventWriter):
         if not parts and finished.candidate in self._candidates_with_output:
             parts = [{"text": ""}]
         chunk: dict[str, Any] = {}
-        if parts or not has_mark(finished.native, NO_CANDIDATES):
+        if parts or finished.source != NO_CANDIDATES:
             # Clients need a finish reason, even where the answer has none.
             reported = None if "finishReason" in candidate_fields else self.losses
             finish_reason = write_stop_reason(finished.stop_reason, reported) or "OTHER"

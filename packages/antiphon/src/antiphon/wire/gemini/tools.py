@@ -1,7 +1,7 @@
 """Tools and the choice among them: `tools` and `toolConfig.functionCallingConfig`.
 
 A declaration has its parameters as a Schema (`parameters`) or as JSON Schema (`parametersJsonSchema`). JSON Schema is written as
-such, since the Schema subset rejects most keywords (GM-12). A Schema is written back as a Schema, by a mark or, where that is
+such, since the Schema subset rejects most keywords (GM-12). A Schema is written back as a Schema, by its source or, where that is
 not enough, from the original in `native`. Google's own tools (googleSearch, codeExecution, ...) are `Native`.
 
 Normalised: all function declarations are in one entry of `tools`, at the position of the first; each of Google's tools has its
@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from antiphon.parts import Native, NativeExtras
+from antiphon.parts import Native, Source
 from antiphon.wire.gemini import FORMAT
 from antiphon.wire.gemini.content import NAMES, ContentWriter
 from antiphon.wire.gemini.native import as_list, field_spellings, native_extras, split_fields
@@ -72,12 +72,13 @@ def _read_declaration(declaration: Any) -> ToolDefinition | Native:
         fields, extras = split_fields(declaration, _DECLARATION_FIELDS)
         name, description = fields.pop("name", None), fields.pop("description", None)
         if type(name) is str and type(description) in (str, type(None)):
-            parameters, marks = _read_parameters(fields)
-            return ToolDefinition(name, description, parameters, native=native_extras({**fields, **extras}, marks))
+            parameters, source = _read_parameters(fields)
+            native = native_extras({**fields, **extras})
+            return ToolDefinition(name, description, parameters, native=native, source=source)
     return Native(FORMAT, {"functionDeclarations": [declaration]})
 
 
-def _read_parameters(fields: dict[str, Any]) -> tuple[dict[str, Any] | None, NativeExtras | None]:
+def _read_parameters(fields: dict[str, Any]) -> tuple[dict[str, Any] | None, Source | None]:
     """The parameters as JSON Schema, removed from `fields` unless the original must be kept."""
     schema = fields.get("parametersJsonSchema")
     if schema is not None:
@@ -125,10 +126,10 @@ def _write_declaration(declared: DeclaredTool, losses: list[Loss]) -> dict[str, 
     tool, name, path = declared.tool, declared.name, declared.path
     if tool.strict:
         losses.append(Loss(f"{path}.strict", "strict", "Gemini does not support strict tools; dropped"))
-    if tool.native is None:
+    if tool.native is None and tool.source is None:
         return declared.function(_SCHEMAS, losses, "parametersJsonSchema")
     extras = own_extras(tool.native, losses, path, FORMAT)
-    style = None if tool.freeform else schema_style(tool.native)
+    style = None if tool.freeform else schema_style(tool)
     if style is None and not extras.keys() & {"parameters", "parametersJsonSchema"}:
         return {**declared.function(_SCHEMAS, losses, "parametersJsonSchema"), **extras}
     written: dict[str, Any] = {"name": name}

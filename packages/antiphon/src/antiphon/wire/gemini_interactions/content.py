@@ -20,11 +20,11 @@ from antiphon.parts import (
     Document,
     Image,
     Native,
-    NativeExtras,
     OutputPart,
     Part,
     Refusal,
     ResultPart,
+    Source,
     Text,
     Thinking,
     ToolCallRequest,
@@ -38,10 +38,10 @@ from antiphon.wire.gemini_interactions.limits import MEDIA_KINDS, RESULT_CONTENT
 from antiphon.wire.gemini_interactions.media import read_media, write_media
 from antiphon.wire.loss import Loss, foreign_block, other_fields, own_extras
 from antiphon.wire.native_as_text import readable_parts, transcribe
+from antiphon.wire.provenance import is_from, is_spelled, with_source
 from antiphon.wire.tools.call_arguments import arguments_object, parse_json_object
 from antiphon.wire.tools.call_ids import IdMapper
 from antiphon.wire.tools.names import tool_names
-from antiphon.wire.vendors.google import has_mark, spelling_mark
 
 NAME = "the Interactions API"
 NAMES = tool_names(FORMAT)
@@ -56,7 +56,7 @@ STEP_FIELDS, THOUGHT_FIELDS = ("type", "content"), ("type", "summary")
 """What is read of a step of the user or the model, and of a thought."""
 _CALL_FIELDS = frozenset({"type", "id", "name", "arguments"})
 _RESULT_FIELDS = frozenset({"type", "call_id", "name", "result", "is_error"})
-_OBJECT_MARK, _LIST_MARK = spelling_mark("object"), spelling_mark("list")
+SOURCE, _OBJECT, _LIST = Source(FORMAT), Source(FORMAT, ("object",)), Source(FORMAT, ("list",))
 _encode = msgspec.json.Encoder().encode
 
 
@@ -147,7 +147,8 @@ def _read_thought(step: dict[str, Any]) -> Thinking | None:
     contents = list(map(read_content, summary or ()))
     if not all(map(is_plain_text, contents)):
         extras["summary"] = summary  # it has images or citations: sent back as it came
-    return Thinking("".join(part.text for part in contents if isinstance(part, Text)), native={FORMAT: extras})
+    text = "".join(part.text for part in contents if isinstance(part, Text))
+    return Thinking(text, native={FORMAT: extras} if extras else None, source=SOURCE)
 
 
 def is_plain_text(part: Any) -> bool:
@@ -161,23 +162,24 @@ def read_result(step: dict[str, Any]) -> ToolCallResult | None:
     if type(call_id) is not str or type(name) not in (str, type(None)) or type(is_error) not in (bool, type(None)):
         return None
     extras = {} if step.keys() <= _RESULT_FIELDS else other_fields(step, _RESULT_FIELDS)
-    native: NativeExtras = {FORMAT: extras} if extras else {}
+    native, source = {FORMAT: extras} if extras else None, None
     content: tuple[Any, ...]
     if type(result) is str:
         content = (Text(result),)
     elif type(result) is list:
         content = tuple(map(read_content, result))
         if len(content) == 1 and is_plain_text(content[0]):
-            native |= _LIST_MARK
+            source = _LIST
     elif type(result) is dict:
         try:
             content = (Text(_encode(result).decode()),)
         except (RecursionError, UnicodeEncodeError):
             return None
-        native |= _OBJECT_MARK
+        source = _OBJECT
     else:
         return None
-    return ToolCallResult(name or "", call_id, _FAILED if is_error else _SUCCESS, content, native=native or None)
+    status = _FAILED if is_error else _SUCCESS
+    return ToolCallResult(name or "", call_id, status, content, native=native, source=source)
 
 
 class StepWriter:
@@ -236,15 +238,14 @@ class StepWriter:
 
     def thought(self, part: Thinking, path: str) -> dict[str, Any] | None:
         """A thought as a step; in a request only one of this API."""
-        native = part.native or {}
-        if self._is_request and FORMAT not in native:
+        if self._is_request and not is_from(part, FORMAT):
             reason = f"{NAME} accepts only its own thoughts; dropped"
             self.losses.append(Loss(path, "thinking", reason))
             return None
         step: dict[str, Any] = {"type": "thought"}
         if part.text:
             step["summary"] = [{"type": "text", "text": part.text}]
-        step.update(own_extras(native, self.losses, path, FORMAT))
+        step.update(own_extras(part.native, self.losses, path, FORMAT))
         return step
 
     def result(self, result: ToolCallResult, path: str) -> dict[str, Any]:
@@ -275,10 +276,12 @@ class StepWriter:
 
 
 def _result_text(result: ToolCallResult, text: str) -> Any:
-    if has_mark(result.native, "object"):
+    if result.native is not None:
+        result = with_source(result)
+    if is_spelled(result, "object"):
         value = parse_json_object(text)
         return text if value is None else value
-    return [{"type": "text", "text": text}] if has_mark(result.native, "list") else text
+    return [{"type": "text", "text": text}] if is_spelled(result, "list") else text
 
 
 def without_step(content: dict[str, Any]) -> dict[str, Any]:

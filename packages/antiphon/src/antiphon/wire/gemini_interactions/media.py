@@ -9,18 +9,18 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias
 
-from antiphon.parts import Audio, Document, Image, NativeExtras
+from antiphon.parts import Audio, Document, Image, Source
 from antiphon.wire.gemini_interactions import FORMAT
 from antiphon.wire.gemini_interactions.limits import media_types
 from antiphon.wire.loss import Loss, other_fields, own_extras
 from antiphon.wire.media import inline_source, media_type_of_url, same_media_types, sniff_base64
-from antiphon.wire.vendors.google import has_mark, read_base64, spelling_mark, write_base64
+from antiphon.wire.provenance import is_spelled, with_source
+from antiphon.wire.vendors.google import read_base64, write_base64
 
 Media: TypeAlias = Image | Audio | Document
 
 _DEFAULTS = {"image": "image/png", "audio": "audio/wav", "document": "application/pdf", "video": "video/mp4"}
 _READ_FIELDS = frozenset({"type", "data", "uri", "mime_type"})
-_UNTYPED, _VIDEO = spelling_mark("untyped"), spelling_mark("video")
 
 
 def read_media(content: dict[str, Any]) -> Media | None:
@@ -33,15 +33,16 @@ def read_media(content: dict[str, Any]) -> Media | None:
     if type(source) is not str or not source or source.startswith("data:") or (data is not None and uri is not None):
         return None
     extras = other_fields(content, _READ_FIELDS)
-    native: NativeExtras = {FORMAT: extras} if extras else {}
+    spelling: list[str] = []
     if media_type is None:
-        native |= _UNTYPED
+        spelling.append("untyped")
         if kind == "video":
-            native |= _VIDEO
+            spelling.append("video")
     if uri is None and not source.isascii():
         return None
-    fields: dict[str, Any] = {"url": uri} if uri is not None else {"data": read_base64(source, native)}
-    fields["native"] = native or None
+    fields: dict[str, Any] = {"url": uri} if uri is not None else {"data": read_base64(source, spelling)}
+    fields["native"] = {FORMAT: extras} if extras else None
+    fields["source"] = Source(FORMAT, tuple(spelling)) if spelling else None
     if kind == "image":
         return Image(media_type or "", **fields)
     return Audio(media_type or "", **fields) if kind == "audio" else Document(media_type or "", **fields)
@@ -49,6 +50,7 @@ def read_media(content: dict[str, Any]) -> Media | None:
 
 def write_media(part: Media, losses: list[Loss], path: str) -> dict[str, Any] | None:
     """The content for a medium; None, and a loss, if the API does not accept it."""
+    part = with_source(part)
     data, url, media_type = part.data, part.url, part.media_type
     if isinstance(part, Document) and part.text and not data:
         return _as_text(part, part.text, losses, path)
@@ -62,7 +64,7 @@ def write_media(part: Media, losses: list[Loss], path: str) -> dict[str, Any] | 
             reason = "file id belongs to another provider; dropped"
         losses.append(Loss(path, kind, reason))
         return None
-    is_untyped = has_mark(part.native, "untyped")
+    is_untyped = is_spelled(part, "untyped")
     if not media_type and not is_untyped:
         media_type = sniff_base64(data) if data else media_type_of_url(url)
     media_type = media_type.lower()
@@ -80,7 +82,7 @@ def write_media(part: Media, losses: list[Loss], path: str) -> dict[str, Any] | 
     if not data:
         written["uri"] = url
     else:
-        written["data"] = write_base64(data, part.native)
+        written["data"] = write_base64(data, part)
     if media_type:
         written["mime_type"] = media_type
     return {**written, **own_extras(part.native, losses, path, FORMAT)}
@@ -92,7 +94,7 @@ def _kind(part: Media, media_type: str) -> str:
     if isinstance(part, Audio):
         return "audio"
     family = media_type.partition("/")[0]
-    if family == "video" or has_mark(part.native, "video"):
+    if family == "video" or is_spelled(part, "video"):
         return "video"
     return family if family in ("image", "audio") else "document"
 

@@ -11,16 +11,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from antiphon.parts import NativeExtras
+from antiphon.parts import Source
 from antiphon.wire.capabilities import Capabilities
 from antiphon.wire.gemini_interactions import FORMAT
 from antiphon.wire.gemini_interactions.content import NAME
 from antiphon.wire.gemini_interactions.tools import read_tool_choice, write_tool_choice
 from antiphon.wire.loss import Loss, lose_native
 from antiphon.wire.parameters import NUMBER, Parameter, ParameterTable, refused_fields
+from antiphon.wire.provenance import is_spelled
 from antiphon.wire.reasoning import HIDDEN, ReasoningForms, plan_reasoning
 from antiphon.wire.request import ModelRequest, OutputFormat, Reasoning
-from antiphon.wire.vendors.google import has_mark, spelling_mark, with_prefix, without_prefix
+from antiphon.wire.vendors.google import with_prefix, without_prefix
 from antiphon.wire.vendors.google_parameters import (
     LEVEL_FOR,
     THINKING_LEVELS,
@@ -50,7 +51,6 @@ _SUMMARIES = {"auto": "auto", "none": "omitted"}
 _REASONING = ReasoningForms(
     rule="GI-07", modes=("level",), words=LEVEL_FOR, shown={None: "auto", **dict.fromkeys(HIDDEN, "none")}
 )
-_FORMAT_LIST, _RAW_SCHEMA, _MIME_TYPE = spelling_mark("list"), spelling_mark("raw"), spelling_mark("mime")
 _MEDIA_FORMATS = frozenset({"text", "audio", "image", "video"})
 
 
@@ -106,55 +106,59 @@ def _write_thinking(
 def read_output_format(fields: dict[str, Any]) -> OutputFormat | None:
     """The output format, removed from `fields`; None if it is of another kind, or none is given."""
     given, mime_type = fields.get("response_format"), fields.get("response_mime_type")
-    marks: NativeExtras = {}
+    spelling: tuple[str, ...] = ()
     if type(given) is list and len(given) == 1:
         (given,) = given
-        marks = _FORMAT_LIST
+        spelling = ("list",)
     if mime_type is not None:
         if mime_type != JSON_TYPE:
             return None
-        marks = {**marks, **_MIME_TYPE}
+        spelling = (*spelling, "mime")
     if given is None and mime_type is not None:
-        output_format: OutputFormat | None = OutputFormat("json_object", native=marks)
+        output_format: OutputFormat | None = OutputFormat("json_object", source=_spelled(spelling))
     elif type(given) is not dict:
         return None
     elif mime_type is not None and not (type(given.get("type")) is str and given["type"] in _MEDIA_FORMATS):
-        output_format = OutputFormat("json_schema", given, native={**marks, **_RAW_SCHEMA})
+        output_format = OutputFormat("json_schema", given, source=_spelled((*spelling, "raw")))
     else:
-        output_format = _read_text_format(given, marks)
+        output_format = _read_text_format(given, _spelled(spelling))
     if output_format is not None:
         fields.pop("response_format", None)
         fields.pop("response_mime_type", None)
     return output_format
 
 
-def _read_text_format(given: dict[str, Any], marks: NativeExtras) -> OutputFormat | None:
+def _spelled(words: tuple[str, ...]) -> Source | None:
+    return Source(FORMAT, words) if words else None
+
+
+def _read_text_format(given: dict[str, Any], source: Source | None) -> OutputFormat | None:
     mime_type, schema = given.get("mime_type"), given.get("schema")
     if given.get("type") != "text" or not given.keys() <= {"type", "mime_type", "schema"}:
         return None
-    native = marks or None
     if mime_type == JSON_TYPE and schema is None:
-        return OutputFormat("json_object", native=native)
+        return OutputFormat("json_object", source=source)
     if mime_type == JSON_TYPE and type(schema) is dict:
-        return OutputFormat("json_schema", schema, native=native)
-    return OutputFormat("text", native=native) if mime_type == "text/plain" and schema is None else None
+        return OutputFormat("json_schema", schema, source=source)
+    return OutputFormat("text", source=source) if mime_type == "text/plain" and schema is None else None
 
 
 def write_output_format(output_format: OutputFormat, body: dict[str, Any], losses: list[Loss]) -> None:
     """Put the output format into a body."""
-    native = output_format.native
-    lose_native(losses, "output_format", native, FORMAT)
+    lose_native(losses, "output_format", output_format.native, FORMAT)
     lose_format_details(output_format, losses, NAME)
     written: dict[str, Any] | None = {"type": "text", "mime_type": JSON_TYPE}
     if output_format.kind == "text":
         written = {"type": "text", "mime_type": "text/plain"}
     elif output_format.kind == "json_schema" and output_format.schema is not None:
         written = (
-            output_format.schema if has_mark(native, "raw") else {**(written or {}), "schema": output_format.schema}
+            output_format.schema
+            if is_spelled(output_format, "raw")
+            else {**(written or {}), "schema": output_format.schema}
         )
-    elif has_mark(native, "mime"):
+    elif is_spelled(output_format, "mime"):
         written = None
     if written is not None:
-        body["response_format"] = [written] if has_mark(native, "list") else written
-    if has_mark(native, "mime"):
+        body["response_format"] = [written] if is_spelled(output_format, "list") else written
+    if is_spelled(output_format, "mime"):
         body["response_mime_type"] = JSON_TYPE

@@ -1,7 +1,7 @@
 """Requests: a body of `POST /interactions`, read and written.
 
-`system_instruction` is a leading `system` message. `model` and `agent` are both the model of a request; a mark records which of
-them it was. What only this API has (`previous_interaction_id`, `background`, `environment`, `safety_settings`, ...) stays native.
+`system_instruction` is a leading `system` message. `model` and `agent` are both the model of a request; its `source` says
+which. What only this API has (`previous_interaction_id`, `background`, `environment`, `safety_settings`, ...) stays native.
 
 Normalisations: null is absent, and so are an empty `model`, `tools` or `generation_config`; every `input` is a list of steps; the
 plain texts of a thought's summary are one; `is_error: false` and empty `arguments` may be left out or added; the only text of a
@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from antiphon.errors import WireError
-from antiphon.parts import Text
+from antiphon.parts import Source, Text
 from antiphon.wire.gemini_interactions import FORMAT
 from antiphon.wire.gemini_interactions.content import StepWriter
 from antiphon.wire.gemini_interactions.limits import PARAMETERS, SERVICE_TIERS
@@ -34,14 +34,12 @@ from antiphon.wire.gemini_interactions.parameters import (
 from antiphon.wire.gemini_interactions.shapes import StepShape, fit_step
 from antiphon.wire.gemini_interactions.tools import read_tools, write_tools
 from antiphon.wire.loss import lose_native
+from antiphon.wire.provenance import is_spelled
 from antiphon.wire.request import Message, ModelRequest
 from antiphon.wire.request_writer import RequestWriter
 from antiphon.wire.rules import json_type_name
 from antiphon.wire.shapes import RequestReader
-from antiphon.wire.vendors.google import has_mark, spelling_mark
 from antiphon.wire.vendors.google_parameters import service_tier
-
-_AGENT, _TEXT_ONLY = spelling_mark("agent"), spelling_mark("text-only")
 
 
 def _entries_of(given: Any) -> list[Any]:
@@ -55,7 +53,7 @@ def _build_request(entries: list[Any], unread: dict[str, Any]) -> ModelRequest:
     messages = tuple(StepReader().read(entries))
     values: dict[str, Any] = {}
     native: dict[str, Any] = {}
-    marks: dict[str, Any] = {}
+    spelling: list[str] = []
     fields = {name: value for name, value in unread.items() if value is not None}
     system = fields.pop("system_instruction", None)
     if type(system) is str:
@@ -70,7 +68,7 @@ def _build_request(entries: list[Any], unread: dict[str, Any]) -> ModelRequest:
             values["model"] = value
         elif name == "agent" and type(value) is str and value and not fields.get("model"):
             values["model"] = value
-            marks |= _AGENT
+            spelling.append("agent")
         elif name == "generation_config" and type(value) is dict:
             read_generation(value, values, native)
         elif name == "tools" and type(value) is list:
@@ -80,11 +78,11 @@ def _build_request(entries: list[Any], unread: dict[str, Any]) -> ModelRequest:
         elif name == "service_tier" and type(value) is str and value in SERVICE_TIERS:
             values["service_tier"] = value
         elif name == "response_modalities" and value == ["text"]:
-            marks |= _TEXT_ONLY
+            spelling.append("text-only")
         else:  # specific to this API, or malformed
             native[name] = value
-    extras = {FORMAT: native, **marks} if native else marks or None
-    return ModelRequest(messages=messages, native=extras, **values)
+    source = Source(FORMAT, tuple(spelling)) if spelling else None
+    return ModelRequest(messages=messages, native={FORMAT: native} if native else None, source=source, **values)
 
 
 READER = RequestReader("input", StepShape, PARAMETERS, fit_step, _entries_of, _build_request)
@@ -113,7 +111,7 @@ class Writer(RequestWriter):
         request = self.request
         body: dict[str, Any] = {}
         if request.model:
-            body["agent" if has_mark(request.native, "agent") else "model"] = request.model
+            body["agent" if is_spelled(request, "agent") else "model"] = request.model
         self.messages.finish()
         if system := "\n\n".join(self.messages.system):
             body["system_instruction"] = system
@@ -131,7 +129,7 @@ class Writer(RequestWriter):
             body["generation_config"] = config
         if request.output_format is not None:
             write_output_format(request.output_format, body, self.losses)
-        if has_mark(request.native, "text-only"):
+        if is_spelled(request, "text-only"):
             body["response_modalities"] = ["text"]
         tier = service_tier(request.service_tier, SERVICE_TIERS, self.losses)
         if tier is not None:

@@ -20,6 +20,7 @@ from antiphon.parts import Native, NativeExtras, Text, Thinking, TokenUsage, Too
 from antiphon.wire.delta import Finished, PartDelta, UsageReported
 from antiphon.wire.gemini_interactions import FORMAT
 from antiphon.wire.gemini_interactions.content import (
+    SOURCE,
     STEP,
     STEP_FIELDS,
     THOUGHT_FIELDS,
@@ -109,7 +110,8 @@ class StreamReader(ItemReader[StreamEvent, _Step]):
                     ToolCallRequest(call.tool_name, call.tool_call_id, "", native=call.native)
                 )
         elif kind == "thought":
-            opened.part = self._start_part(Thinking(native={FORMAT: other_fields(item, THOUGHT_FIELDS)}))
+            extras = other_fields(item, THOUGHT_FIELDS)
+            opened.part = self._start_part(Thinking(native={FORMAT: extras} if extras else None, source=SOURCE))
             for content in item[_SUMMARY] if type(item.get(_SUMMARY)) is list else ():
                 self._add_summary(opened, content)
         elif kind == "model_output":

@@ -1,7 +1,7 @@
 """Assistant messages, for requests, responses and streams: reasoning, content, refusal, audio, images, calls.
 
 The reader knows the fields of every host: reasoning is the first non-empty of its aliases, or Mistral's thinking blocks, or the
-text in OpenRouter's details; `native` names its field. Reasoning state (details, signatures, encrypted content) belongs
+text in OpenRouter's details; its `source` names the field. Reasoning state (details, signatures, encrypted content) belongs
 to the message and comes late in a stream, so it is a last `Thinking` without text. Every other key is an extra of the message.
 
 Normalisations: null, empty lists of annotations or details, and empty refusals or reasoning are absent; a single refusal may be
@@ -10,6 +10,7 @@ in `refusal` or in the content.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from msgspec import UNSET, structs
@@ -23,16 +24,23 @@ from antiphon.parts import (
     OutputPart,
     Part,
     Refusal,
+    Source,
     Text,
     Thinking,
     ToolCallRequest,
     ToolCallResult,
 )
-from antiphon.wire.call_restorer import is_legacy_function
 from antiphon.wire.capabilities import Capabilities
 from antiphon.wire.loss import Losses
 from antiphon.wire.openai_chat import FORMAT
-from antiphon.wire.openai_chat.content import ContentPart, PartWriter, canonical_json, read_content, read_image_url
+from antiphon.wire.openai_chat.content import (
+    THINKING_BLOCK,
+    ContentPart,
+    PartWriter,
+    canonical_json,
+    read_content,
+    read_image_url,
+)
 from antiphon.wire.openai_chat.dialects import REASONING_FIELDS, REASONING_STATE_FIELDS, RESPONSE_DIALECT, Dialect
 from antiphon.wire.openai_chat.shapes import MESSAGES, AssistantShape, TextPart
 from antiphon.wire.openai_chat.tools import (
@@ -41,12 +49,10 @@ from antiphon.wire.openai_chat.tools import (
     read_function_call,
     unreadable_calls,
 )
+from antiphon.wire.provenance import GENERATED_IMAGE, is_from, is_legacy_function, spelling_in, with_source
 from antiphon.wire.shapes import Loose, extend
 from antiphon.wire.vendors.openai import OPENAI, collapse_text, is_plain_text
 
-GENERATED_IMAGE = "images"
-"""The mark of a generated image: OpenRouter's field for them."""
-_ANTIPHON_FIELDS = ("field", "also", "part")
 _AUDIO_OUTPUT_ONLY = ("transcript", "expires_at")  # a history names the audio by its id
 MEDIA = (Image, Audio, Document)
 
@@ -127,9 +133,9 @@ def _read_reasoning(more: dict[str, Any]) -> Thinking | None:
         also = [other for other in filled if other != field and filled[other] == text]
         for name in (field, *also):
             del more[name]
-        return Thinking(text, native={FORMAT: {"field": field, **({"also": also} if also else {})}})
+        return Thinking(text, source=Source(FORMAT, (field, *also)))
     text = reasoning_text(more.get("reasoning_details"))
-    return Thinking(text, native={FORMAT: {"field": "reasoning_details"}}) if text else None
+    return Thinking(text, source=Source(FORMAT, ("reasoning_details",))) if text else None
 
 
 def reasoning_text(details: Any) -> str:
@@ -158,11 +164,11 @@ def _read_media(more: dict[str, Any], parts: list[Any]) -> None:
     audio = more.get("audio")
     if type(audio) is dict and type(audio.get("id")) is str and audio["id"]:
         parts.append(read_audio_output(more.pop("audio")))
-    images = more.get(GENERATED_IMAGE)
+    images = more.get("images")
     if type(images) is list and images:
         generated = [read_generated_image(entry) for entry in images]
         if all(generated):
-            del more[GENERATED_IMAGE]
+            del more["images"]
             parts.extend(generated)
 
 
@@ -182,18 +188,8 @@ def read_generated_image(entry: Any) -> Image | None:
     more = {key: value for key, value in entry.items() if key not in ("type", "image_url", "index")}
     if len(image) > 1:
         more["image_url"] = {key: value for key, value in image.items() if key != "url"}
-    return read_image_url(image["url"], {FORMAT: {GENERATED_IMAGE: True, **more}})
-
-
-def is_generated_image(part: Image) -> bool:
-    return part.native is not None and GENERATED_IMAGE in part.native.get(FORMAT, ())
-
-
-def without_image_marker(part: Image) -> Image:
-    """A generated image without its mark."""
-    native = part.native or {}
-    own = {key: value for key, value in native.get(FORMAT, {}).items() if key != GENERATED_IMAGE}
-    return structs.replace(part, native={**native, FORMAT: own})
+    read = read_image_url(image["url"], {FORMAT: more} if more else None)
+    return None if read is None else structs.replace(read, source=GENERATED_IMAGE)
 
 
 class AssistantWriter(PartWriter):
@@ -224,7 +220,7 @@ class AssistantWriter(PartWriter):
         plain: Any = None
         calls: list[Any] = []
         for position, part in enumerate(parts):
-            if type(part) is ToolCallRequest and part.native is None:
+            if type(part) is ToolCallRequest and part.native is None and part.source is None:
                 self.losses.part = position
                 calls.append(self.write_call(part))
             elif type(part) is Text and part.native is None and position == 0:
@@ -267,7 +263,7 @@ class AssistantWriter(PartWriter):
                 else:
                     self._text_with_extras(part, fields, content)
             elif kind is ToolCallRequest:
-                if part.native is not None and is_legacy_function(part.native):
+                if is_legacy_function(part):
                     if self._is_only_call(parts):
                         name = self.dialect.name_rule.to_wire(part.tool_name)
                         fields["function_call"] = {"name": name, "arguments": part.arguments}
@@ -315,14 +311,18 @@ class AssistantWriter(PartWriter):
 
     def write_thinking(self, part: Thinking, message: dict[str, Any]) -> dict[str, Any] | None:
         """Put reasoning into the message's fields; Mistral's is returned, because it belongs to the content."""
-        native, dialect = part.native or {}, self.dialect
+        part, dialect = with_source(part), self.dialect
+        native, spelled = part.native or {}, spelling_in(part, FORMAT)
         own = native.get(FORMAT)
-        is_state = own is not None and "field" not in own and not part.text
-        if own is not None and dialect.echoes_reasoning:
-            field = None if is_state else own.get("field", REASONING_FIELDS[0])
-            message.update((key, value) for key, value in own.items() if key not in _ANTIPHON_FIELDS)
+        block: dict[str, Any] = {}
+        is_own, is_state = is_from(part, FORMAT), own is not None and not spelled and not part.text
+        if part.source == THINKING_BLOCK:
+            block, own = own or {}, None
+        if is_own and dialect.echoes_reasoning:
+            field = None if is_state else spelled[0] if spelled else REASONING_FIELDS[0]
+            message.update(own or {})
         else:
-            field = self._reasoning_field(own or {}, message)
+            field = self._reasoning_field(own or {}, spelled, message)
             if is_state:
                 field = None
             elif field is None:
@@ -331,37 +331,36 @@ class AssistantWriter(PartWriter):
                 return None
         self.losses.report_extras(native, FORMAT, OPENAI)
         if field == "thinking":
-            more = own.get("part", {}) if own else {}
-            return {"type": "thinking", "thinking": [{"type": "text", "text": part.text}], **more}
-        is_shown = part.text or own is not None or dialect is not RESPONSE_DIALECT
+            return {"type": "thinking", "thinking": [{"type": "text", "text": part.text}], **block}
+        is_shown = part.text or is_own or dialect is not RESPONSE_DIALECT
         if field is not None and field != "reasoning_details" and is_shown:
-            for name in (field, *own.get("also", ())) if own and dialect.echoes_reasoning else (field,):
+            for name in (field, *spelled[1:]) if dialect.echoes_reasoning else (field,):
                 message[name] = message.get(name, "") + part.text
         return None
 
-    def _reasoning_field(self, own: dict[str, Any], message: dict[str, Any]) -> str | None:
+    def _reasoning_field(self, own: dict[str, Any], spelled: Sequence[str], message: dict[str, Any]) -> str | None:
         """The field in which a host accepts reasoning; the state it accepts is put into the message."""
         for key, value in own.items():
             if key in self.dialect.reasoning_state_fields:
                 message[key] = value
-            elif key not in _ANTIPHON_FIELDS:
+            else:
                 self.losses.add(key, "host does not accept this reasoning field; dropped", key)
-        if own.get("field") in self.dialect.reasoning_state_fields:
+        if not self.dialect.reasoning_state_fields.isdisjoint(spelled[:1]):
             return "reasoning_details"  # its text is in the state, which follows
         return self.dialect.reasoning_field
 
     def _write_media(self, part: Any, fields: dict[str, Any], content: list[Any]) -> None:
         """Audio and generated images have fields of their own; a host may accept the rest only from a user."""
         is_request = self._deferred is not None
+        part = with_source(part)
         if isinstance(part, Audio) and (part.file_id or not is_request):
             extras = self.losses.take_extras(part.native, OPENAI, FORMAT)
             if is_request:
                 extras = {key: value for key, value in extras.items() if key not in _AUDIO_OUTPUT_ONLY}
             data = {"data": part.data} if part.data and not is_request else {}
             fields["audio"] = {"id": part.file_id or f"audio_{new_id()}", **data, **extras}
-        elif isinstance(part, Image) and (is_generated_image(part) or not is_request):
-            image = without_image_marker(part) if is_generated_image(part) else part
-            for written in self.write(image):
+        elif isinstance(part, Image) and (part.source == GENERATED_IMAGE or not is_request):
+            for written in self.write(part):
                 fields.setdefault("images", []).append(written)
         elif self._deferred is None:
             self.losses.add("document", "a response cannot hold files; dropped")

@@ -17,8 +17,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from antiphon.parts import Native, NativeExtras, OutputPart, Refusal, Text, Thinking, ToolCallRequest
-from antiphon.wire.call_restorer import LEGACY_FUNCTION_EXTRAS
+from antiphon.parts import Native, NativeExtras, OutputPart, Refusal, Source, Text, Thinking, ToolCallRequest
 from antiphon.wire.delta import Finished, PartDelta
 from antiphon.wire.openai_chat import FORMAT
 from antiphon.wire.openai_chat.assistant import read_audio_output, read_generated_image, reasoning_text
@@ -35,6 +34,7 @@ from antiphon.wire.openai_chat.shapes import (
     DeltaShape,
 )
 from antiphon.wire.openai_chat.tools import is_object
+from antiphon.wire.provenance import LEGACY_FUNCTION
 from antiphon.wire.shapes import Loose
 from antiphon.wire.streams.json_array import ObjectBraces
 from antiphon.wire.streams.reader import PartStream
@@ -55,6 +55,7 @@ class _Call(Struct):
     name: str = ""
     freeform: bool = False
     native: NativeExtras | None = None
+    source: Source | None = None
     number: int = -1  # the index of its part, once it is started
     pending: list[str] = []  # arguments that came before the call could be started
     pieces: list[str] = []
@@ -230,8 +231,7 @@ class ChoiceReader:
         if not text:
             return
         if self._open is not Thinking:
-            native = {FORMAT: {"field": field, **({"also": also} if also else {})}}
-            self._start_part(Thinking, Thinking(native=native))
+            self._start_part(Thinking, Thinking(source=Source(FORMAT, (field, *also))))
         self._parts.deltas.append(PartDelta(self._open_index, text))
 
     def _new_reasoning(self, text: str) -> str:
@@ -362,7 +362,7 @@ class ChoiceReader:
                 self._next_id += 1
             call.id = f"call_{self._next_id}"
             self._by_id[call.id] = call
-        part = ToolCallRequest(call.name, call.id, "", call.freeform, native=call.native)
+        part = ToolCallRequest(call.name, call.id, "", call.freeform, native=call.native, source=call.source)
         call.number = self._parts.start(part, self._number)
         self._seen.append(part)
         for piece in call.pending:
@@ -376,7 +376,7 @@ class ChoiceReader:
             if not name and not arguments:
                 return
             call = self._by_key[_LEGACY_CALL_KEY] = self._open_call()
-            call.id, call.native = f"call_function_{self._number}", LEGACY_FUNCTION_EXTRAS
+            call.id, call.source = f"call_function_{self._number}", LEGACY_FUNCTION
         if type(name) is str and not call.name:
             call.name = name
         if call.number < 0 and call.name:

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from antiphon.parts import Audio, Document, Image, InputPart, Native, NativeExtras, Refusal, Text, Thinking
+from antiphon.parts import Audio, Document, Image, InputPart, Native, NativeExtras, Refusal, Source, Text, Thinking
 from antiphon.wire.capabilities import Capabilities, format_capabilities
 from antiphon.wire.capabilities.accepted_media import fit_medium, omission_note
 from antiphon.wire.loss import Losses, foreign_block, other_fields
@@ -34,6 +34,8 @@ from antiphon.wire.openai_chat import FORMAT
 from antiphon.wire.openai_chat.dialects import RESPONSE_DIALECT, Dialect
 from antiphon.wire.vendors.openai import OPENAI, translate_citations, unread_fields
 
+THINKING_BLOCK = Source(FORMAT, ("thinking",))
+"""Of reasoning in a block of the content (Mistral), with the extras of that."""
 ContentPart = InputPart | Refusal | Thinking
 
 
@@ -134,7 +136,7 @@ def _read_thinking(part: dict[str, Any]) -> Thinking | None:
     if pieces != [{"type": "text", "text": text}] or type(text) is not str:
         return None
     more = other_fields(part, ("type", "thinking"))
-    return Thinking(text, native={FORMAT: {"field": "thinking", **({"part": more} if more else {})}})
+    return Thinking(text, native={FORMAT: more} if more else None, source=THINKING_BLOCK)
 
 
 def thinking_text(part: Any) -> str | None:

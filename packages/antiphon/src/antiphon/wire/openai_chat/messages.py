@@ -21,7 +21,6 @@ from msgspec import UNSET
 
 from antiphon.parts import Native, Refusal, Text, Thinking, ToolCallRequest, ToolCallResult, ToolExecutionStatus
 from antiphon.wire import FORMATS
-from antiphon.wire.call_restorer import LEGACY_FUNCTION, LEGACY_FUNCTION_EXTRAS, is_legacy_function
 from antiphon.wire.capabilities import Capabilities
 from antiphon.wire.loss import Losses
 from antiphon.wire.openai_chat import FORMAT
@@ -40,6 +39,7 @@ from antiphon.wire.openai_chat.shapes import (
     ToolShape,
     UserShape,
 )
+from antiphon.wire.provenance import LEGACY_FUNCTION, with_source
 from antiphon.wire.request import Message
 from antiphon.wire.shapes import Loose, extend
 from antiphon.wire.vendors.openai import OPENAI, collapse_text, mark_failed
@@ -101,7 +101,7 @@ def _read_assistant(shape: AssistantShape, more: _More, index: int, functions: _
     if read is None:
         return None
     for part in read.parts:
-        if type(part) is ToolCallRequest and part.native is not None and is_legacy_function(part.native):
+        if type(part) is ToolCallRequest and part.source is LEGACY_FUNCTION:
             functions[part.tool_name] = part.tool_call_id
     return Message("assistant", tuple(read.parts), name, {FORMAT: read.extras} if read.extras else None)
 
@@ -128,7 +128,7 @@ def _read_function(shape: FunctionShape, more: _More, index: int, functions: _Fu
         functions.get(name, f"call_function_{index}"),
         _SUCCESS,
         _result_parts(shape.content),
-        native=LEGACY_FUNCTION_EXTRAS,
+        source=LEGACY_FUNCTION,
     )
     return Message("tool", (result,), None, {FORMAT: more} if more else None)
 
@@ -327,18 +327,15 @@ class MessageListWriter:
         else:
             content = self._result_content(part)
         name = part.tool_name
-        if (
-            part.native is not None
-            and is_legacy_function(part.native)
-            and part.tool_call_id not in self.assistant.converted_legacy_calls
-        ):
+        if part.native is not None:
+            part = with_source(part)
+        if part.source == LEGACY_FUNCTION and part.tool_call_id not in self.assistant.converted_legacy_calls:
             result: Any = FunctionShape(self._dialect.name_rule.to_wire(name), None, content or None)
         else:
             sent = PARTICIPANT_NAMES.to_wire(name) if name and self._dialect.writes_result_name else None
             result = ToolShape(self._dialect.id_rule.to_wire(part.tool_call_id), sent, content)
         if part.native is not None:
-            more = self._losses.take_extras(part.native, OPENAI, FORMAT)
-            extras = {**{key: value for key, value in more.items() if key != LEGACY_FUNCTION}, **extras}
+            extras = {**self._losses.take_extras(part.native, OPENAI, FORMAT), **extras}
         self.entries.append(extend(result, extras) if extras else result)
 
     def _result_content(self, part: ToolCallResult) -> Any:

@@ -21,12 +21,12 @@ from msgspec import structs
 from antiphon.errors import WireError
 from antiphon.ids import new_id
 from antiphon.parts import NativeExtras, OutputPart, Refusal, TokenUsage, ToolCallRequest
-from antiphon.wire.call_restorer import is_legacy_function
 from antiphon.wire.loss import Loss, Losses, lose_native, other_fields
 from antiphon.wire.openai_chat import FORMAT
 from antiphon.wire.openai_chat.assistant import AssistantWriter, fit_answer, read_assistant
 from antiphon.wire.openai_chat.errors import read_error
 from antiphon.wire.output import ModelOutput, StopReason, token_count
+from antiphon.wire.provenance import is_legacy_function
 from antiphon.wire.rules import json_type_name
 from antiphon.wire.shapes import UsageScanner
 
@@ -164,7 +164,7 @@ def write_stop_reason(
 ) -> str | None:
     """The `finish_reason` for a neutral reason."""
     calls = [part for part in parts if type(part) is ToolCallRequest]
-    if reason == "tool_calls" and len(calls) == 1 and is_legacy_function(calls[0].native):
+    if reason == "tool_calls" and len(calls) == 1 and is_legacy_function(calls[0]):
         return "function_call"
     if reason in FINISH_REASONS:
         return FINISH_REASONS[reason]

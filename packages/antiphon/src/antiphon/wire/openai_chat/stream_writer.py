@@ -17,15 +17,16 @@ from typing import Any
 from msgspec import Struct
 
 from antiphon.parts import Audio, Document, Image, Native, OutputPart, Refusal, Text, Thinking, ToolCallRequest
-from antiphon.wire.call_restorer import is_legacy_function
 from antiphon.wire.delta import Finished, PartDelta, PartExtended, PartStarted, Started
 from antiphon.wire.loss import Loss, own_extras
 from antiphon.wire.openai_chat import FORMAT
 from antiphon.wire.openai_chat.assistant import AssistantWriter
+from antiphon.wire.openai_chat.content import THINKING_BLOCK
 from antiphon.wire.openai_chat.dialects import REASONING_FIELDS
 from antiphon.wire.openai_chat.errors import write_error
 from antiphon.wire.openai_chat.response import STOP_SEQUENCE_LOSS, completion_id, write_stop_reason, write_usage
 from antiphon.wire.output import ProviderError
+from antiphon.wire.provenance import is_legacy_function, spelling_in, with_source
 from antiphon.wire.shapes import as_dict
 from antiphon.wire.streams.writer import EventWriter, encode_line
 from antiphon.wire.vendors.openai import OPENAI, translate_citations
@@ -141,10 +142,12 @@ class StreamWriter(EventWriter):
         return self._chunk(opened.candidate, {field: part.text}) if part.text else b""
 
     def _start_thinking(self, opened: _Part, part: Thinking, path: str) -> bytes:
+        part = with_source(part)
         own = own_extras(part.native, self.losses, path, OPENAI, FORMAT)
-        field, also = own.pop("field", None), own.pop("also", ())
-        own.pop("part", None)
-        fields = (field, *also) if field in REASONING_FIELDS else (REASONING_FIELDS[0],)
+        spelled = spelling_in(part, FORMAT)
+        fields = spelled if spelled and spelled[0] in REASONING_FIELDS else REASONING_FIELDS[:1]
+        if part.source == THINKING_BLOCK:
+            own = {}
         if len(fields) > 1:
             opened.aliases = fields
         self._wrap(opened, f'{{"{fields[0]}":', "}")
@@ -157,7 +160,7 @@ class StreamWriter(EventWriter):
 
     def _start_call(self, opened: _Part, call: ToolCallRequest, path: str) -> bytes:
         opened.is_empty = not call.arguments
-        if is_legacy_function(call.native):
+        if is_legacy_function(call):
             self._wrap(opened, '{"function_call":{"arguments":', "}}")
             function = {"name": call.tool_name, "arguments": call.arguments}
             return self._chunk(opened.candidate, {"function_call": function})

@@ -3,7 +3,7 @@
 A function or a custom tool becomes a `ToolDefinition`; every other type stays a `Native` at its position. Each tool is written
 with a name and a schema that OpenAI accepts (OC-16, OC-17); an impossible choice is dropped and reported (OC-18). `arguments` is
 text and is not parsed. A call that cannot be read stays whole as `Native(FORMAT, {"tool_calls": [call]})`, so that it keeps its
-position among the calls. Legacy function calls have no ids; they get one, and a mark that turns them back into function calls.
+position among the calls. Legacy function calls have no ids; they get one, and a source that turns them back into function calls.
 
 Normalisations: a tool or call without `type` is a function; an empty list of tools is absent; the choice `any` (Mistral) is
 `required`; a call's `index` that equals its position is dropped; absent arguments are empty, an object becomes JSON text.
@@ -17,11 +17,11 @@ import msgspec
 from msgspec import structs
 
 from antiphon.parts import Native, NativeExtras, ToolCallRequest
-from antiphon.wire.call_restorer import LEGACY_FUNCTION, LEGACY_FUNCTION_EXTRAS, is_legacy_function
 from antiphon.wire.loss import Loss, Losses, lose_native, other_fields, own_extras
 from antiphon.wire.openai_chat import FORMAT
 from antiphon.wire.openai_chat.dialects import Dialect
 from antiphon.wire.openai_chat.shapes import CallShape, FunctionCall
+from antiphon.wire.provenance import LEGACY_FUNCTION, with_source
 from antiphon.wire.request import ModelRequest, ToolChoice, ToolDefinition
 from antiphon.wire.schema import first_strict_problem
 from antiphon.wire.shapes import as_dict, extend
@@ -56,7 +56,7 @@ def read_functions(functions: list[Any]) -> list[ToolDefinition | Native] | None
         tool = _read_definition(function, "function", {}) if type(function) is dict else None
         if tool is None or tool.native:
             return None
-        tools.append(structs.replace(tool, native=LEGACY_FUNCTION_EXTRAS))
+        tools.append(structs.replace(tool, source=LEGACY_FUNCTION))
     return tools or None
 
 
@@ -93,7 +93,7 @@ def write_tools(request: ModelRequest, body: dict[str, Any], losses: list[Loss],
     for tool in declare_tools(request.tools, FORMAT, dialect.name_rule, losses):
         if isinstance(tool, Native):
             tools.append(tool.data)
-        elif is_legacy_function(tool.tool.native):
+        elif tool.tool.source == LEGACY_FUNCTION:
             functions.append(_write_function(tool, losses, dialect))
         else:
             written = _write_tool(tool, losses, dialect)
@@ -139,8 +139,6 @@ def _write_function(declared: DeclaredTool, losses: list[Loss], dialect: Dialect
             losses.append(Loss(f"{path}.strict", "strict", NOT_STRICT))
         else:
             function["strict"] = tool.strict
-    if tool.native is not None and LEGACY_FUNCTION in tool.native.get(FORMAT, ()):
-        lose_native(losses, path, tool.native, FORMAT)
     return function
 
 
@@ -179,9 +177,9 @@ def _choice_name(tool: Any) -> str | None:
 def read_function_choice(choice: Any) -> ToolChoice | None:
     """The choice in the legacy `function_call`."""
     if choice in ("auto", "none") and type(choice) is str:
-        return ToolChoice("auto" if choice == "auto" else "none", native=LEGACY_FUNCTION_EXTRAS)
+        return ToolChoice("auto" if choice == "auto" else "none", source=LEGACY_FUNCTION)
     if type(choice) is dict and len(choice) == 1 and type(choice.get("name")) is str:
-        return ToolChoice("tool", (choice["name"],), native=LEGACY_FUNCTION_EXTRAS)
+        return ToolChoice("tool", (choice["name"],), source=LEGACY_FUNCTION)
     return None
 
 
@@ -191,7 +189,7 @@ def _write_choice(
     choice = request.tool_choice
     if choice is None:
         return
-    is_legacy = is_legacy_function(choice.native)
+    is_legacy = choice.source == LEGACY_FUNCTION
     lose_native(losses, "tool_choice", choice.native, FORMAT)
     if ("functions" if is_legacy else "tools") not in body and not dialect.allows_choice_without_tools:
         losses.append(Loss("tool_choice", "tool_choice", "no tools are declared; dropped (OC-18)"))
@@ -290,7 +288,7 @@ def read_function_call(value: Any, position: int) -> ToolCallRequest | None:
     name, arguments = value.get("name"), value.get("arguments")
     if type(name) is not str or type(arguments) is not str or not name:
         return None
-    return ToolCallRequest(name, f"call_function_{position}", arguments, native=LEGACY_FUNCTION_EXTRAS)
+    return ToolCallRequest(name, f"call_function_{position}", arguments, source=LEGACY_FUNCTION)
 
 
 class CallWriter:
@@ -313,7 +311,8 @@ class CallWriter:
             elif self._parses_arguments and not is_object(arguments):
                 arguments = arguments_as_object_text(call, self._losses)
             written = CallShape(call_id, "function", FunctionCall(name, arguments))
-        return written if call.native is None else _extend_call(written, call.native, self._losses, self._dialect)
+        native = None if call.native is None else with_source(call).native
+        return written if native is None else _extend_call(written, native, self._losses, self._dialect)
 
 
 def _extend_call(written: Any, native: NativeExtras, losses: Losses, dialect: Dialect) -> Any:
@@ -323,7 +322,6 @@ def _extend_call(written: Any, native: NativeExtras, losses: Losses, dialect: Di
         signature = gemini.pop("thoughtSignature", None)
         native = {**native, "gemini": gemini}
     more = losses.take_extras(native, OPENAI, FORMAT)
-    more.pop(LEGACY_FUNCTION, None)
     if signature is not None:
         more.setdefault("extra_content", {"google": {"thought_signature": signature}})
     if not more:

@@ -26,6 +26,7 @@ from antiphon.parts import (
     OutputPart,
     Part,
     Refusal,
+    Source,
     Text,
     Thinking,
     ToolCallRequest,
@@ -50,6 +51,7 @@ from antiphon.wire.openai_responses import FORMAT
 from antiphon.wire.openai_responses.item_ids import IdGenerator
 from antiphon.wire.openai_responses.limits import MAX_MEDIA_TYPE, REFUSED_FILES
 from antiphon.wire.openai_responses.shapes import ITEMS, Item, fields_of, other_field, shape_of, value_of
+from antiphon.wire.provenance import is_from
 from antiphon.wire.vendors.openai import OPENAI, translate_citations, unread_fields
 
 MESSAGE_FIELDS = frozenset({"type", "role", "content"})
@@ -126,7 +128,7 @@ def _read_audio(part: dict[str, Any]) -> Audio | None:
     data, kind = audio.get("data"), audio.get("format")
     if type(data) is str and data and type(kind) is str and kind in _AUDIO_FORMATS:
         # The empty extras mark audio of this format: a host may accept what OpenAI refuses.
-        return Audio(audio_media_type(kind), data, native={FORMAT: {}})
+        return Audio(audio_media_type(kind), data, source=Source(FORMAT))
     return None
 
 
@@ -187,8 +189,7 @@ def block_type(native: Native) -> str:
 def _write_image(image: Image) -> dict[str, Any] | None:
     if image.data:
         kind = image.media_type or sniff_base64(image.data) or "image/png"
-        is_own = image.native is not None and FORMAT in image.native
-        if not is_own and not format_capabilities(FORMAT).accepts_image(kind):
+        if not is_from(image, FORMAT) and not format_capabilities(FORMAT).accepts_image(kind):
             return None
         return {"type": "input_image", "image_url": data_url(kind, image.data)}
     if image.url:
@@ -218,7 +219,7 @@ def _write_document(document: Document) -> dict[str, Any] | None:
 def _write_audio(audio: Audio) -> dict[str, Any] | None:
     """Audio read from this format is written back; OpenAI refuses any other."""
     kind = audio_format(audio.media_type)
-    if audio.native is None or FORMAT not in audio.native or kind not in _AUDIO_FORMATS:
+    if not is_from(audio, FORMAT) or kind not in _AUDIO_FORMATS:
         return None
     return {"type": "input_audio", "input_audio": {"data": audio.data, "format": kind}}
 

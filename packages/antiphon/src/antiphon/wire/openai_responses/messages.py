@@ -20,6 +20,7 @@ from antiphon.parts import (
     Native,
     Part,
     Refusal,
+    Source,
     Text,
     Thinking,
     ToolCallRequest,
@@ -43,12 +44,14 @@ from antiphon.wire.openai_responses.item_ids import IdPolicy, ItemIds
 from antiphon.wire.openai_responses.limits import ITEM_TYPE_SET
 from antiphon.wire.openai_responses.shapes import Item, fields_of, other_field, shape_of, value_of
 from antiphon.wire.openai_responses.tools import NAMES
+from antiphon.wire.provenance import is_from
 from antiphon.wire.request import Message
 from antiphon.wire.rules import name_set
 from antiphon.wire.tools.call_ids import IdMapper
 from antiphon.wire.vendors.openai import OPENAI, collapse_text, mark_failed, unread_fields
 
 _NAME = "OpenAI Responses"
+_SOURCE = Source(FORMAT)
 CALL_IDS = IdMapper(lambda: f"(?s:.{{1,{format_capabilities(FORMAT).tool_id_length}}})")
 
 _SUCCESS = ToolExecutionStatus.SUCCESS
@@ -131,8 +134,8 @@ class ItemReader:
                 message = _read_client_item(item, shape)
                 self.has_tools |= other_field(item, "tools") is not None
         self._end_turn()
-        if not self.messages and message.role == "system" and (message.native is None or FORMAT not in message.native):
-            message = Message("system", message.parts, None, {**(message.native or {}), FORMAT: {}})
+        if not self.messages and message.role == "system":
+            message = Message("system", message.parts, None, message.native, _SOURCE)
         self.messages.append(message)
 
     def _end_turn(self) -> None:
@@ -189,7 +192,7 @@ def _read_client_item(item: Any, shape: Item) -> Message:
     part, role = Native(FORMAT, value_of(item)), shape.role
     if type(shape.type) is not str:
         return Message("unknown", (part,))
-    return Message(role if type(role) is str and role in _CLIENT_ROLES else "user", (part,), None, {FORMAT: {}})
+    return Message(role if type(role) is str and role in _CLIENT_ROLES else "user", (part,), source=_SOURCE)
 
 
 class MessageListWriter:
@@ -211,7 +214,7 @@ class MessageListWriter:
             return
         if self._thoughts is not None:
             self._end_thoughts(message.role)
-        if message.native is None and message.name is None:
+        if message.native is None and message.name is None and message.source is None:
             parts, role = message.parts, message.role
             part = parts[0] if parts else None
             if type(part) is Text and len(parts) == 1:
@@ -237,7 +240,7 @@ class MessageListWriter:
     def _take_instructions(self, message: Message) -> bool:
         """Keep the first message apart if it is a system message that can be `instructions`."""
         text = message.parts[0] if len(message.parts) == 1 else None
-        if message.role != "system" or type(text) is not Text or message.name is not None:
+        if message.role != "system" or type(text) is not Text or message.name is not None or is_from(message, FORMAT):
             return False
         for native in (message.native, text.native):
             if native and (FORMAT in native or OPENAI in native):
@@ -377,7 +380,7 @@ class MessageListWriter:
             lose_native(self._losses, path, {FORMAT: fields or {}})
             self._write_turn(message.parts, index)
             return
-        is_raw = message.role == "unknown" or fields == {}
+        is_raw = message.role == "unknown" or (not fields and is_from(message, FORMAT))
         item: dict[str, Any] = {"role": self._role(message, path), "content": []}
         if fields:
             item = {"type": "message", **item}

@@ -12,13 +12,14 @@ from typing import Any
 
 from msgspec import structs
 
-from antiphon.parts import Native, Part, ToolCallRequest
+from antiphon.parts import Native, Part, Source, ToolCallRequest
 from antiphon.wire.openai_responses import FORMAT
 from antiphon.wire.openai_responses.tools import read_tool
 from antiphon.wire.request import Message, ModelRequest, ToolDefinition
-from antiphon.wire.tool_namespaces import FlatRequest, namespace_mark
+from antiphon.wire.tool_namespaces import NAMESPACES, FlatRequest
 
-TOOL_NAMESPACES = namespace_mark(FORMAT)
+SOURCE = Source(FORMAT, (NAMESPACES,))
+"""Of a request whose tools are in namespaces or in messages."""
 _SEPARATOR = "__"
 _ITEMS_WITH_TOOLS = ("additional_tools", "tool_search_output")
 
@@ -36,11 +37,10 @@ def has_own_tools(item: Any) -> bool:
 
 
 def mark_namespaces(request: ModelRequest) -> ModelRequest:
-    """The request with the mark that readers set, where earlier messages brought tools, or calls in a namespace, into it."""
-    native = request.native or {}
-    if TOOL_NAMESPACES in native or not any(_needs_flat_list(part) for it in request.messages for part in it.parts):
+    """The request with the source that readers set, where earlier messages brought tools, or calls in a namespace, into it."""
+    if request.source == SOURCE or not any(_needs_flat_list(part) for it in request.messages for part in it.parts):
         return request
-    return structs.replace(request, native={**native, TOOL_NAMESPACES: {}})
+    return structs.replace(request, source=SOURCE)
 
 
 def _needs_flat_list(part: Part) -> bool:

@@ -19,7 +19,7 @@ from antiphon.wire.loss import lose_native
 from antiphon.wire.openai_responses import FORMAT, SPEC
 from antiphon.wire.openai_responses.limits import PARAMETERS
 from antiphon.wire.openai_responses.messages import ItemReader, MessageListWriter
-from antiphon.wire.openai_responses.namespaces import TOOL_NAMESPACES, has_own_tools
+from antiphon.wire.openai_responses.namespaces import SOURCE, has_own_tools
 from antiphon.wire.openai_responses.parameters import PARAMETER_TABLE, format_kind, read_parameters, write_parameters
 from antiphon.wire.openai_responses.shapes import ITEMS, Item
 from antiphon.wire.openai_responses.tools import write_tool_choice, write_tools
@@ -58,10 +58,9 @@ def _build_request(entries: list[Any], unread: dict[str, Any]) -> ModelRequest:
     identifier = shared.get("safety_identifier")
     if type(identifier) is str and fields.setdefault("user", identifier) == identifier and "user" in unread:
         extras["user"] = unread["user"]  # set twice: the field holds the other
-    native = native_extras(FORMAT, extras, shared)
     if reader.has_tools or any(type(tool) is Native and has_own_tools(tool.data) for tool in fields.get("tools", ())):
-        native = {**(native or {}), TOOL_NAMESPACES: {}}
-    return ModelRequest(messages=messages, native=native, **fields)
+        fields["source"] = SOURCE
+    return ModelRequest(messages=messages, native=native_extras(FORMAT, extras, shared), **fields)
 
 
 READER = RequestReader("input", Item, PARAMETERS, ITEMS.fit, _entries_of, _build_request)

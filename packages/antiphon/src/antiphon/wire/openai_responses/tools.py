@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from antiphon.parts import Native
+from antiphon.parts import Native, Source
 from antiphon.wire.loss import Loss, lose_native, own_extras
 from antiphon.wire.openai_responses import FORMAT
 from antiphon.wire.request import ModelRequest, ToolChoice, ToolDefinition
@@ -25,6 +25,7 @@ from antiphon.wire.vendors.openai_parameters import lose_function_fields
 _SCHEMAS = ToolSchemas(FORMAT, "OR-12")
 _FUNCTION = frozenset({"type", "name", "description", "parameters", "strict"})
 _CUSTOM = frozenset({"type", "name", "description"})
+_STRICT_NULL = Source(FORMAT, ("strict: null",))
 _MODES = {mode: ToolChoice(mode) for mode in ("auto", "none", "required")}
 
 NAMES = tool_names(FORMAT)
@@ -51,8 +52,7 @@ def read_tool(tool: Any) -> ToolDefinition | None:
         return None
     native = unread_fields(tool, FORMAT, _FUNCTION)
     if strict is None and "strict" in tool:
-        own = (native or {}).get(FORMAT)
-        native = {**(native or {}), FORMAT: {**own, "strict": None} if own else {}}
+        return ToolDefinition(tool["name"], description, parameters, native=native, source=_STRICT_NULL)
     return ToolDefinition(tool["name"], description, parameters, strict, native=native)
 
 
@@ -74,7 +74,7 @@ def _write_tool(declared: DeclaredTool, losses: list[Loss]) -> dict[str, Any]:
         body = declared.function(_SCHEMAS, losses, kind="function")
         if tool.strict is not None:
             body["strict"] = tool.strict and allows_strict(body.get("parameters"), losses, f"{path}.strict")
-        elif tool.native and tool.native.get(FORMAT) == {}:
+        elif tool.source == _STRICT_NULL:
             body["strict"] = None
     native = translate_grammar(tool.native, FORMAT) if tool.freeform else tool.native
     if native is not None:

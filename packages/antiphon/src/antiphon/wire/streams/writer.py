@@ -286,4 +286,5 @@ def finished_output(finished: Finished) -> ModelOutput:
         stop_sequence=finished.stop_sequence,
         model=finished.model,
         native=finished.native,
+        source=finished.source,
     )

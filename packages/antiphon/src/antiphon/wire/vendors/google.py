@@ -1,7 +1,7 @@
-"""What Google's two formats share: marks, prefixes of native extras, base64, times, and required turns.
+"""What Google's two formats share: spellings, prefixes of native extras, base64, times, and required turns.
 
-Where Google has several spellings of one meaning, a part that was read keeps a *mark*: an origin of its own in `native` with
-nothing in it (`{"gemini:result": {}}`). The writer restores the spelling from it. To other formats a mark is not a loss.
+Where Google has several spellings of one meaning, what was read keeps the words for them in its `source`, from which the writer
+restores them.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from datetime import UTC, datetime
 from functools import cache
 from typing import Any
 
-from antiphon.parts import NativeExtras
+from antiphon.parts import Audio, Document, Image
 from antiphon.wire.capabilities import Capabilities
 from antiphon.wire.loss import Loss
+from antiphon.wire.provenance import is_spelled
 from antiphon.wire.request import CONTINUE_TEXT
 
 PLACEHOLDER_FIRST_TURN = "(the conversation so far)"
 """A user turn added where the history would begin with a call (GM-05)."""
 
-_MARK = "gemini:"
 _CAPITAL = re.compile("[A-Z]")
 _TO_STANDARD, _TO_URL_SAFE = str.maketrans("-_", "+/"), str.maketrans("+/", "-_")
 
@@ -29,21 +29,6 @@ _TO_STANDARD, _TO_URL_SAFE = str.maketrans("-_", "+/"), str.maketrans("+/", "-_"
 def to_snake_case(name: str) -> str:
     """The proto spelling of a camelCase name."""
     return _CAPITAL.sub(lambda match: "_" + match[0].lower(), name)
-
-
-def spelling_mark(*words: str) -> NativeExtras:
-    """A native mapping that records spellings."""
-    return {_MARK + word: {} for word in words}
-
-
-def has_mark(native: NativeExtras | None, word: str) -> bool:
-    """Whether the native mapping has this mark."""
-    return native is not None and _MARK + word in native
-
-
-def list_marks(native: NativeExtras | None) -> list[str]:
-    """The names of all marks."""
-    return [origin[len(_MARK) :] for origin in native or () if origin.startswith(_MARK)]
 
 
 def with_prefix(prefix: str, fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -56,17 +41,17 @@ def without_prefix(prefix: str, native: Mapping[str, Any]) -> dict[str, Any]:
     return {name[len(prefix) :]: value for name, value in native.items() if name.startswith(prefix)}
 
 
-def read_base64(data: str, marks: NativeExtras) -> str:
-    """Base64 in the standard alphabet; a mark records the URL-safe one, which Google's SDK sends and others reject."""
+def read_base64(data: str, spelling: list[str]) -> str:
+    """Base64 in the standard alphabet; a word records the URL-safe one, which Google's SDK sends and others reject."""
     if "-" not in data and "_" not in data:
         return data
-    marks |= spelling_mark("urlSafe")
+    spelling.append("urlSafe")
     return data.translate(_TO_STANDARD)
 
 
-def write_base64(data: str, native: NativeExtras | None) -> str:
+def write_base64(data: str, medium: Image | Audio | Document) -> str:
     """Base64 in the alphabet in which it came."""
-    return data.translate(_TO_URL_SAFE) if has_mark(native, "urlSafe") else data
+    return data.translate(_TO_URL_SAFE) if is_spelled(medium, "urlSafe") else data
 
 
 def ensure_user_turns(
