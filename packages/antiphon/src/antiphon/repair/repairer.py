@@ -50,7 +50,9 @@ def repair(
     if format not in formats:
         raise WireError(f"unknown format {format!r}; expected one of: {', '.join(formats)}")
     try:
-        messages, actions = repair_sequence(request.messages, format, is_continued=_server_has_history(request, format))
+        # The server may have earlier messages, to whose calls results belong.
+        is_continued = request.native is not None and server_state(request, format) is not None
+        messages, actions = repair_sequence(request.messages, format, is_continued=is_continued)
     except Exception:
         logger.exception("%srepair failed; forwarding the request unchanged", log_prefix(request_id))
         return Repaired(request, [])
@@ -115,11 +117,6 @@ def repair_sequence(
         return read, actions
     keep_orphans = is_continued or has_stored_items(read, rule)
     return restore_order(read, rule, actions, keep_orphans=keep_orphans), actions
-
-
-def _server_has_history(request: ModelRequest, format_name: str) -> bool:
-    """Whether the server has earlier messages whose calls the results may belong to."""
-    return request.native is not None and server_state(request, format_name) is not None
 
 
 def log_actions(actions: Sequence[Action], request_id: str = "") -> None:

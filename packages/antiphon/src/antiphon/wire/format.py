@@ -142,14 +142,14 @@ class Format:
         self, request: ModelRequest, *, strict: bool = False, **options: Unpack[WriteKeywords]
     ) -> Written:
         """A body this format accepts, and the losses. With `strict`, a loss raises `LossyTranslation`."""
-        body, losses = self._build(request, strict, options)
+        body, losses = self.build_request(request, WriteOptions(**options) if options else DEFAULT_OPTIONS, strict)
         return Written(_decode_json(self.encode(body, request.messages)), losses)
 
     def encode_request(
         self, request: ModelRequest, *, strict: bool = False, **options: Unpack[WriteKeywords]
     ) -> Encoded:
         """The same as bytes, which is faster: a call's arguments are embedded without being parsed."""
-        body, losses = self._build(request, strict, options)
+        body, losses = self.build_request(request, WriteOptions(**options) if options else DEFAULT_OPTIONS, strict)
         return Encoded(self.encode(body, request.messages), losses)
 
     def encode(self, body: Any, messages: Sequence[Message]) -> bytes:
@@ -161,21 +161,22 @@ class Format:
         except RecursionError as error:
             raise WireError(f"{self.name}: the body is nested too deeply to be written") from error
 
-    def _build(self, request: ModelRequest, strict: bool, options: WriteKeywords) -> Written:
-        written = self.build_request(request, WriteOptions(**options) if options else DEFAULT_OPTIONS)
-        if strict and written.losses:
-            raise LossyTranslation(written.losses)
-        return written
-
-    def build_request(self, request: ModelRequest, options: WriteOptions = DEFAULT_OPTIONS) -> Written:
+    def build_request(
+        self, request: ModelRequest, options: WriteOptions = DEFAULT_OPTIONS, strict: bool = False
+    ) -> Written:
         """A body for `msgspec.json.encode` only: it may hold structs and `msgspec.Raw`."""
         if options is not DEFAULT_OPTIONS:
             self._check_options(options)
-        losses = Losses()
+        losses: list[Loss] = Losses()
+        flat = None
         if request.source is not None and not self.spec.has_tool_namespaces and (flat := flatten(request)) is not None:
-            body = self._request.Writer(flat.request, losses, options).write(flat.request.messages)
-            return Written(body, [flat.locate(loss) for loss in losses])
-        return Written(self._request.Writer(request, losses, options).write(request.messages), losses)
+            request = flat.request
+        body = self._request.Writer(request, losses, options).write(request.messages)
+        if flat is not None:
+            losses = [flat.locate(loss) for loss in losses]
+        if strict and losses:
+            raise LossyTranslation(losses)
+        return Written(body, losses)
 
     def request_writer(self, request: ModelRequest, losses: Losses, options: WriteOptions) -> RequestWriter:
         """The writer of a request that gets its messages one by one."""

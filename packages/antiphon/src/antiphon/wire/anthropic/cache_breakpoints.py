@@ -14,7 +14,7 @@ compaction begins after them, so that what comes before is read from the cache o
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from msgspec import Struct, structs
 
@@ -28,48 +28,31 @@ _FIVE_MINUTES = {"type": "ephemeral"}
 _ONE_HOUR = {"type": "ephemeral", "ttl": "1h"}
 
 
-class Breakpoints:
-    """The written blocks that have a breakpoint, each with the path of its part; blocks are known by their identity."""
+Breakpoints: TypeAlias = dict[int, tuple[Any, str]]
+"""The written blocks that have a breakpoint, by their identity, each with the path of its part."""
 
-    def __init__(self) -> None:
-        self._paths: dict[int, tuple[Any, str]] = {}
 
-    def __len__(self) -> int:
-        return len(self._paths)
-
-    def __contains__(self, block: object) -> bool:
-        return id(block) in self._paths
-
-    def add(self, block: Any, path: str) -> Any:
-        """Note a block with a breakpoint; returns it."""
-        self._paths[id(block)] = (block, path)
-        return block
-
-    def move(self, block: Any, copy: Any) -> None:
-        """Another block took the place of one."""
-        if id(block) in self._paths:
-            self._paths[id(copy)] = (copy, self._paths.pop(id(block))[1])
-
-    def limit(self, body: dict[str, Any], limit: int, losses: list[Loss]) -> None:
-        """Remove breakpoints beyond the limit, and shorten one-hour ones after five-minute ones."""
-        if len(self) <= limit and not any(_is_one_hour(block) for block, _ in self._paths.values()):
-            return
-        marked = [block for block in _cached_blocks(body) if block in self]
-        reason = f"Anthropic accepts at most {limit} cache breakpoints; kept the last {limit} (AN-18)"
-        if not limit:
-            reason = "the model or its host accepts no cache breakpoints; dropped (AN-18)"
-        surplus = max(0, len(marked) - limit)
-        for block in marked[:surplus]:
-            _set(block, None)
-            losses.append(Loss(f"{self._paths[id(block)][1]}.cache_control", "cache_control", reason))
-        has_five_minutes = False
-        for block in marked[surplus:]:
-            if not _is_one_hour(block):
-                has_five_minutes = True
-            elif has_five_minutes:
-                _set(block, {**field_of(block, "cache_control"), "ttl": "5m"})
-                reason = "a 1h breakpoint must not follow a 5m one; sent 5m (AN-18)"
-                losses.append(Loss(f"{self._paths[id(block)][1]}.cache_control.ttl", "ttl", reason))
+def limit_breakpoints(breakpoints: Breakpoints, body: dict[str, Any], limit: int | None, losses: list[Loss]) -> None:
+    """Remove breakpoints beyond the limit, and shorten one-hour ones after five-minute ones."""
+    count = len(breakpoints) if limit is None else limit
+    if len(breakpoints) <= count and not any(_is_one_hour(block) for block, _ in breakpoints.values()):
+        return
+    marked = [block for block in _cached_blocks(body) if id(block) in breakpoints]
+    reason = f"Anthropic accepts at most {count} cache breakpoints; kept the last {count} (AN-18)"
+    if not count:
+        reason = "the model or its host accepts no cache breakpoints; dropped (AN-18)"
+    surplus = max(0, len(marked) - count)
+    for block in marked[:surplus]:
+        _set(block, None)
+        losses.append(Loss(f"{breakpoints[id(block)][1]}.cache_control", "cache_control", reason))
+    has_five_minutes = False
+    for block in marked[surplus:]:
+        if not _is_one_hour(block):
+            has_five_minutes = True
+        elif has_five_minutes:
+            _set(block, {**field_of(block, "cache_control"), "ttl": "5m"})
+            reason = "a 1h breakpoint must not follow a 5m one; sent 5m (AN-18)"
+            losses.append(Loss(f"{breakpoints[id(block)][1]}.cache_control.ttl", "ttl", reason))
 
 
 def _set(block: Any, mark: dict[str, Any] | None) -> None:

@@ -215,9 +215,9 @@ def report_unsupported(part: OutputPart, losses: Losses) -> None:
 class ContentWriter:
     """Writes the parts of a request. Tracks what the whole body needs: cache breakpoints, and whether citations are enabled."""
 
-    def __init__(self, target: Target, losses: Losses, breakpoints: Breakpoints) -> None:
+    def __init__(self, target: Target, losses: Losses) -> None:
         self.losses = losses
-        self.breakpoints = breakpoints
+        self.breakpoints: Breakpoints = {}
         self.citations_enabled = False
         self.argument_writers: dict[str, Callable[[str], str]] = {}
         """By the name of a tool whose schema is sent with other property names than declared."""
@@ -358,7 +358,8 @@ class ContentWriter:
         if type(block) is dict:
             self._track_citations(block.get("citations"))
             if "cache_control" in block:
-                block = self.breakpoints.add(dict(block), path)
+                block = dict(block)
+                self.breakpoints[id(block)] = block, path
         return [block]
 
     def extend(self, block: Any, native: NativeExtras) -> Any:
@@ -369,15 +370,16 @@ class ContentWriter:
             return block
         block = extend(block, extras)
         if extras.get("cache_control") is not None:
-            self.breakpoints.add(block, self.losses.path())
+            self.breakpoints[id(block)] = block, self.losses.path()
         if "citations" in extras:
             self._track_citations(extras["citations"])
         return block
 
     def mark_block(self, block: Any, cache_control: dict[str, Any]) -> Any:
         """A block with a cache breakpoint, unless it has one."""
-        if can_be_marked(block) and block not in self.breakpoints:
-            block = self.breakpoints.add(extend(block, {"cache_control": cache_control}), self.losses.path())
+        if can_be_marked(block) and id(block) not in self.breakpoints:
+            block = extend(block, {"cache_control": cache_control})
+            self.breakpoints[id(block)] = block, self.losses.path()
         return block
 
     def _track_citations(self, citations: Any) -> None:
@@ -393,5 +395,6 @@ class ContentWriter:
     def replace_text(self, block: Any, text: str) -> Any:
         """A copy of a block with another text."""
         copy = {**block, "text": text} if type(block) is dict else structs.replace(block, text=text)
-        self.breakpoints.move(block, copy)
+        if id(block) in self.breakpoints:
+            self.breakpoints[id(copy)] = copy, self.breakpoints.pop(id(block))[1]
         return copy

@@ -1,4 +1,4 @@
-"""How other hosts of the Messages API differ from Anthropic, as data, and a written body as such a host accepts it.
+"""How other hosts of the Messages API differ from Anthropic, as data; asked while a request is written.
 
 Facts come from the hosts' own compatibility tables and from recorded refusals:
 - deepseek (api-docs.deepseek.com/guides/anthropic_api, DS-01): parameters that it ignores, and cache breakpoints; a named tool
@@ -16,10 +16,15 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Literal
 
+from msgspec import structs
+
 from antiphon.errors import WireError
+from antiphon.wire.anthropic import FORMAT
 from antiphon.wire.anthropic.limits import THINKING_BLOCKS
-from antiphon.wire.anthropic.shapes import block_type
+from antiphon.wire.anthropic.shapes import SOURCE, block_type
 from antiphon.wire.loss import Loss
+from antiphon.wire.provenance import is_from
+from antiphon.wire.request import ModelRequest, Reasoning
 from antiphon.wire.spec import HostDialect
 
 
@@ -58,6 +63,7 @@ DIALECTS: Mapping[str, Dialect] = MappingProxyType(
     }
 )
 """By name. A host without an entry is taken for Anthropic's own."""
+_IGNORED_FIELDS = {"service_tier": "service_tier", "stop": "stop_sequences", "top_k": "top_k"}
 
 
 def get_dialect(name: Any) -> Dialect:
@@ -68,45 +74,51 @@ def get_dialect(name: Any) -> Dialect:
     return dialect
 
 
-def apply_dialect(body: dict[str, Any], dialect: Dialect, losses: list[Loss]) -> None:
-    """Change a written body into one that the host accepts."""
-    for name in sorted(dialect.ignored & body.keys()):
-        del body[name]
-        losses.append(Loss(name, name, f"{dialect.host} ignores it; dropped"))
-    temperature = body.get("temperature")
-    if isinstance(temperature, int | float) and temperature < dialect.min_temperature:
-        body["temperature"] = dialect.min_temperature
+def fit_request(request: ModelRequest, dialect: Dialect, body: dict[str, Any], losses: list[Loss]) -> ModelRequest:
+    """The parameters of a request as the host accepts them, before they are written; `body` has its messages and its choice."""
+    changes: dict[str, Any] = {}
+    for field, name in _IGNORED_FIELDS.items():
+        if name in dialect.ignored and getattr(request, field) is not None:
+            changes[field] = None
+            losses.append(ignored_loss(dialect, name))
+    if request.temperature is not None and request.temperature < dialect.min_temperature:
+        changes["temperature"] = dialect.min_temperature
         losses.append(Loss("temperature", "temperature", f"{dialect.host} requires more than 0; sent the lowest"))
-    _fit_thinking(body, dialect, losses)
+    if not _is_off(request.reasoning):
+        fitted, reason = _fit_reasoning(request.reasoning, dialect, body)
+        if fitted is not request.reasoning:
+            changes["reasoning"] = fitted
+            losses.append(Loss("reasoning", "thinking", reason))
+    return structs.replace(request, **changes) if changes else request
 
 
-def _fit_thinking(body: dict[str, Any], dialect: Dialect, losses: list[Loss]) -> None:
-    thinking, choice = body.get("thinking"), body.get("tool_choice")
-    if isinstance(thinking, dict) and thinking.get("type") == "disabled":
-        return
-    names_tool = isinstance(choice, dict) and choice.get("type") == "tool"
-    if dialect.named_tool_stops_thinking and names_tool:
-        reason = f"{dialect.host} refuses a named tool while thinking; thinking turned off (DS-01)"
-        _turn_off(body, reason, losses)
-    elif dialect.missing_thinking and _lacks_thinking(body["messages"]):
-        if dialect.missing_thinking == "disable":
-            reason = f"{dialect.host} requires the thinking of earlier calls; turned off (DS-01)"
-            _turn_off(body, reason, losses)
-        elif thinking is not None:
-            del body["thinking"]
-            losses.append(
-                Loss("reasoning", "thinking", f"{dialect.host} requires the thinking of earlier calls; dropped (DS-01)")
-            )
+def ignored_loss(dialect: Dialect, name: str) -> Loss:
+    """The loss of a parameter that the host ignores."""
+    return Loss(name, name, f"{dialect.host} ignores it; dropped")
 
 
-def _turn_off(body: dict[str, Any], reason: str, losses: list[Loss]) -> None:
-    body["thinking"] = {"type": "disabled"}
-    losses.append(Loss("reasoning", "thinking", reason))
-    effort = body.get("output_config")
-    if isinstance(effort, dict) and "effort" in effort:
-        body["output_config"] = {name: value for name, value in effort.items() if name != "effort"}
-        if not body["output_config"]:
-            del body["output_config"]
+def _is_off(reasoning: Reasoning | None) -> bool:
+    return reasoning is not None and (
+        reasoning.enabled is False or reasoning.effort == "none" or reasoning.budget_tokens == 0
+    )
+
+
+def _fit_reasoning(reasoning: Reasoning | None, dialect: Dialect, body: dict[str, Any]) -> tuple[Reasoning | None, str]:
+    """The reasoning that the host accepts with this choice and these messages; why, if it is another."""
+    given = Reasoning() if reasoning is None else reasoning
+    off = Reasoning(enabled=False, native=given.native, source=SOURCE)
+    if dialect.named_tool_stops_thinking and body.get("tool_choice", {}).get("type") == "tool":
+        return off, f"{dialect.host} refuses a named tool while thinking; thinking turned off (DS-01)"
+    if not dialect.missing_thinking or not _lacks_thinking(body["messages"]):
+        return reasoning, ""
+    requires = f"{dialect.host} requires the thinking of earlier calls"
+    if dialect.missing_thinking == "disable":
+        return off, f"{requires}; turned off (DS-01)"
+    is_own = is_from(given, FORMAT)
+    if reasoning is None or (is_own and not given.enabled):
+        return reasoning, ""
+    stated = Reasoning(given.effort if is_own else None, native=given.native, source=SOURCE)
+    return stated, f"{requires}; dropped (DS-01)"
 
 
 def _lacks_thinking(messages: list[Any]) -> bool:

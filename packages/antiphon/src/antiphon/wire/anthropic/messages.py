@@ -27,6 +27,7 @@ from antiphon.wire.anthropic.shapes import (
     field_of,
     with_cache_control,
 )
+from antiphon.wire.loss import Losses
 from antiphon.wire.provenance import is_from
 from antiphon.wire.request import CONTINUE_TEXT, SYSTEM_NOTE_PREFIX, Message
 from antiphon.wire.shapes import Loose
@@ -61,15 +62,13 @@ def read_messages(entries: list[Any]) -> list[Message]:
     return messages
 
 
-class MessageListWriter:
+class MessageListWriter(ContentWriter):
     """Writes `messages` and `system` of a body, message by message."""
 
-    def __init__(self, target: Target, content: ContentWriter) -> None:
+    def __init__(self, target: Target, losses: Losses) -> None:
+        super().__init__(target, losses)
         self.entries: list[Any] = []
         self.system: list[Any] = []
-        self._target = target
-        self._content = content
-        self._losses = content.losses
         self._is_leading = True
         self._role: str | None = None  # of the open turn
         self._blocks: list[Any] = []
@@ -86,11 +85,14 @@ class MessageListWriter:
         role = message.role
         if role == "tool":
             role = "user"
-        losses = self._losses
+        losses = self.losses
         losses.message = index
         if role != self._role or self._pending:
+            if role == "system" or role == "developer":
+                self._add_system(index, message)
+                return
             if role != "user" and role != "assistant":
-                self._add_other_role(index, message)
+                self._add_unknown_role(message)
                 return
             if self._pending or self._before_assistant:
                 self._start_turn_after_system(role)
@@ -101,22 +103,22 @@ class MessageListWriter:
             self._is_leading = False
         has_extras = message.native is not None or message.name is not None
         extras = self._message_extras(message) if has_extras else None
-        blocks, content = self._blocks, self._content
+        blocks = self._blocks
         for position, part in enumerate(message.parts):
             losses.part = position
             kind = type(part)
             if kind is ToolCallResult:
                 if blocks and block_type(blocks[-1]) != "tool_result":
                     self._needs_sorting = True
-                content.add_result(blocks, part)  # type: ignore[arg-type]
+                self.add_result(blocks, part)  # type: ignore[arg-type]
             elif kind is ToolCallRequest:
-                blocks.append(content.call(part))  # type: ignore[arg-type]
+                blocks.append(self.call(part))  # type: ignore[arg-type]
                 self._has_calls = True
             else:
                 if self._has_calls:
                     self._needs_sorting = True
                 if kind is not Text or part.native is not None:  # type: ignore[union-attr]
-                    blocks += content.write(part, role)
+                    blocks += self.write(part, role)
                 elif not is_blank(part.text):  # type: ignore[union-attr]
                     blocks.append(TextShape(part.text))  # type: ignore[union-attr]
         losses.part = -1
@@ -137,10 +139,10 @@ class MessageListWriter:
             self._insert_system_messages(self._before_assistant + self._pending)
         if self._is_last_unsorted:
             self._sort_last()
-        self._losses.message = -1
+        self.losses.message = -1
         if not self.entries:
             reason = f'at least one message is required; added "{CONTINUE_TEXT}" (AN-01)'
-            self._losses.add("no messages", reason, "messages")
+            self.losses.add("no messages", reason, "messages")
             self.entries.append({"role": "user", "content": CONTINUE_TEXT})
         last = self.entries[-1]
         if isinstance(last, dict) and last.get("role") == "assistant":
@@ -153,12 +155,12 @@ class MessageListWriter:
         elif isinstance(content, list) and content and block_type(content[-1]) == "text":
             text = field_of(content[-1], "text")
             if isinstance(text, str) and text[-1:].isspace():
-                replaced = self._content.replace_text(content[-1], text.rstrip())
+                replaced = self.replace_text(content[-1], text.rstrip())
                 self.entries[-1] = {**last, "content": [*content[:-1], replaced]}
         is_continued = isinstance(content, list) and any(block_type(block) in SERVER_CALLS for block in content)
         if not self._target.model.prefill and not is_continued and not can_continue:
             reason = f'model does not support prefill; added a user message "{CONTINUE_TEXT}" (AN-07)'
-            self._losses.add("prefill", reason, "messages")
+            self.losses.add("prefill", reason, "messages")
             self.entries.append({"role": "user", "content": CONTINUE_TEXT})
 
     def _start_turn_after_system(self, role: str) -> None:
@@ -232,16 +234,16 @@ class MessageListWriter:
         if message.native is not None and blocks:
             native = with_cache_control(message.native)
             if native is not message.native:
-                blocks[-1] = self._content.mark_block(blocks[-1], native[FORMAT]["cache_control"])
+                blocks[-1] = self.mark_block(blocks[-1], native[FORMAT]["cache_control"])
 
     def _message_extras(self, message: Message) -> dict[str, Any] | None:
         """The extras of a message; a message with extras is not merged."""
         if message.name is not None:
-            self._losses.add("name", "Anthropic does not support names of participants; dropped (AN-02)", "name")
+            self.losses.add("name", "Anthropic does not support names of participants; dropped (AN-02)", "name")
         if not message.native:
             return None
         native = with_cache_control(message.native)
-        self._losses.report_extras(native, FORMAT)
+        self.losses.report_extras(native, FORMAT)
         extras = native.get(FORMAT)
         if extras and native is not message.native:
             extras = {name: value for name, value in extras.items() if name != "cache_control"}
@@ -252,30 +254,26 @@ class MessageListWriter:
         return extras
 
     def _report_extras(self, extras: dict[str, Any], index: int) -> None:
-        self._losses.message = index
+        self.losses.message = index
         for name in extras:
-            self._losses.add(name, "its message was merged or dropped, and the field with it", name)
+            self.losses.add(name, "its message was merged or dropped, and the field with it", name)
 
-    def _add_other_role(self, index: int, message: Message) -> None:
-        """A message of another role than user and assistant."""
-        if message.role in ("system", "developer"):
-            self._add_system(index, message)
-            return
+    def _add_unknown_role(self, message: Message) -> None:
         self._is_leading = False
         self._mark_moved()
         for position, part in enumerate(message.parts):
-            self._losses.part = position
+            self.losses.part = position
             if type(part) is Native and part.origin == FORMAT:
                 self._close()
                 self._sort_last()
                 self.entries.append(part.data)
             else:
-                self._losses.add(type(part).__name__.lower(), f'unknown role "{message.role}"; dropped (AN-02)')
-        self._losses.part = -1
+                self.losses.add(type(part).__name__.lower(), f'unknown role "{message.role}"; dropped (AN-02)')
+        self.losses.part = -1
 
     def _add_system(self, index: int, message: Message) -> None:
         if self._is_leading:
-            blocks = self._content.system_blocks(message.parts)
+            blocks = self.system_blocks(message.parts)
             if message.native is not None or message.name is not None:
                 self._mark_last(message, blocks)
                 self._report_extras(self._message_extras(message) or {}, index)
@@ -287,7 +285,7 @@ class MessageListWriter:
             if self._role != "user":
                 self._close()
                 self._role = "user"
-                self._losses.message = index
+                self.losses.message = index
             self._blocks += self._as_user_note(index, message)
 
     def _insert_system_messages(self, waiting: list[_PendingSystemMessage]) -> None:
@@ -295,41 +293,41 @@ class MessageListWriter:
         if not waiting:
             return
         self._sort_last()
-        at = self._losses.message
+        at = self.losses.message
         for item in waiting:
-            self._losses.message = item.index
+            self.losses.message = item.index
             if self.entries and _can_precede_system(self.entries[-1]):
                 self._insert_system_message(item)
             else:
                 blocks = self._as_user_note(item.index, item.message)
                 if blocks:
                     self.entries.append({"role": "user", "content": collapse_text(blocks)})
-        self._losses.message = at
+        self.losses.message = at
 
     def _insert_system_message(self, item: _PendingSystemMessage) -> None:
-        blocks = self._content.system_blocks(item.message.parts)
+        blocks = self.system_blocks(item.message.parts)
         extras = self._message_extras(item.message) or {}
         if not blocks:
             self._report_extras(extras, item.index)
             return
         if item.is_moved:
             reason = "a system message must be between a user turn and an assistant turn; moved (AN-03)"
-            self._losses.add("position", reason)
+            self.losses.add("position", reason)
         self.entries.append({"role": "system", "content": collapse_text(blocks), **extras})
 
     def _as_user_note(self, index: int, message: Message) -> list[Any]:
         """A system message as a note in a user turn."""
         self._report_extras(self._message_extras(message) or {}, index)
         blocks: list[Any] = []
-        for block in self._content.system_blocks(message.parts):
+        for block in self.system_blocks(message.parts):
             if block_type(block) == "text" and isinstance(field_of(block, "text"), str):
                 blocks.append(block)
             else:
-                self._losses.add(block_type(block) or "block", "only allowed in a system message; dropped (AN-03)")
+                self.losses.add(block_type(block) or "block", "only allowed in a system message; dropped (AN-03)")
         if blocks:
             reason = "system message not allowed here, or not by this model; sent as a user note (AN-03)"
-            self._losses.add("system role", reason)
-            blocks[0] = self._content.replace_text(blocks[0], SYSTEM_NOTE_PREFIX + field_of(blocks[0], "text"))
+            self.losses.add("system role", reason)
+            blocks[0] = self.replace_text(blocks[0], SYSTEM_NOTE_PREFIX + field_of(blocks[0], "text"))
         return blocks
 
 

@@ -7,16 +7,15 @@ normalised. Added without a loss: `max_tokens` (4096, more if the thinking budge
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
 from typing import Any
 
 from antiphon.errors import WireError
 from antiphon.parts import Native, Text
 from antiphon.wire.anthropic import FORMAT
-from antiphon.wire.anthropic.cache_breakpoints import Breakpoints, mark_body
-from antiphon.wire.anthropic.content import ContentWriter, collapse_text, read_value
-from antiphon.wire.anthropic.dialects import apply_dialect, get_dialect
+from antiphon.wire.anthropic.cache_breakpoints import limit_breakpoints, mark_body
+from antiphon.wire.anthropic.content import collapse_text, read_value
+from antiphon.wire.anthropic.dialects import fit_request, get_dialect, ignored_loss
 from antiphon.wire.anthropic.limits import HOST_PARAMETERS
 from antiphon.wire.anthropic.messages import MessageListWriter, read_messages
 from antiphon.wire.anthropic.parameters import (
@@ -85,25 +84,24 @@ class Writer(RequestWriter):
     def begin(self) -> None:
         request, options = self.request, self.options
         self._extras = request.native.get(FORMAT, {}) if request.native else {}
-        self._dialect = get_dialect(options.dialect) if options.dialect else None
+        self._dialect = dialect = get_dialect(options.dialect) if options.dialect else None
+        if dialect is not None and not dialect.ignored.isdisjoint(self._extras):
+            self.losses += (ignored_loss(dialect, name) for name in self._extras if name in dialect.ignored)
+            self._extras = {name: value for name, value in self._extras.items() if name not in dialect.ignored}
         host = self._extras.get("anthropic_version")
         self._target = target_for(self.model, options.version or VERSION, host)
-        self._breakpoints = Breakpoints()
-        self._content = ContentWriter(self._target, self.losses, self._breakpoints)
+        self.messages = messages = MessageListWriter(self._target, self.losses)
         self._tools: list[Any] = []
         if request.tools:
-            self._tools = write_tools(
-                request, self.model, self._breakpoints, self._content.argument_writers, self.losses
-            )
-        self.messages = MessageListWriter(self._target, self._content)
+            self._tools = write_tools(request, self.model, messages.breakpoints, messages.argument_writers, self.losses)
 
     def parts(self) -> Iterable[object]:
-        return (self.messages, self._content, self._breakpoints)
+        return (self.messages,)
 
     def needs_whole(self) -> bool:
         """Breakpoints of the client are limited from the last one back; thinking depends on the whole tool loop."""
         lacks = self._dialect is not None and self._dialect.missing_thinking
-        return bool(self._breakpoints or lacks or self.request.reasoning is not None)
+        return bool(self.messages.breakpoints or lacks or self.request.reasoning is not None)
 
     def settle(self) -> list[Any]:
         self.messages.end_turn()
@@ -134,8 +132,10 @@ class Writer(RequestWriter):
 
     def write_parameters(self, body: dict[str, Any]) -> None:
         request = self.request
+        if self._dialect is not None:
+            request = fit_request(request, self._dialect, body, self.losses)
         if request.reasoning is not None or request.output_format is not None:
-            write_thinking_and_format(request, body, self._target, self._content.citations_enabled, self.losses)
+            write_thinking_and_format(request, body, self._target, self.messages.citations_enabled, self.losses)
         write_parameters(request, body, self._target, self.losses)
 
     def write_extras(self, body: dict[str, Any]) -> None:
@@ -143,18 +143,15 @@ class Writer(RequestWriter):
             return
         lose_native(self.losses, "native", self.request.native, FORMAT)
         for name, value in self._extras.items():
-            if name == "system" and "system" in body:  # it was not an instruction (AN-03), and the messages have one
-                reason = "neither text nor blocks; the messages' instruction was sent"
-                self.losses.append(Loss("native.system", "system", reason))
+            if name in ("system", "thinking") and name in body:  # malformed (AN-03, AN-19), and something else was sent
+                self.losses.append(Loss(f"native.{name}", name, "not as the API has it; dropped"))
                 continue
             is_shared = name in ("metadata", "output_config") and type(value) is dict and type(body.get(name)) is dict
             body[name] = {**body[name], **value} if is_shared else value
 
     def apply_rules(self, body: dict[str, Any]) -> None:
-        if self._dialect is not None:
-            apply_dialect(body, self._dialect, self.losses)
         limit = self.model.cache_breakpoints
-        if self._breakpoints:
-            self._breakpoints.limit(body, sys.maxsize if limit is None else limit, self.losses)
+        if self.messages.breakpoints:
+            limit_breakpoints(self.messages.breakpoints, body, limit, self.losses)
         elif self.request.cache_prompt is not None and (self._dialect is None or self._dialect.caches_marked_prompts):
             mark_body(self.request, body, limit)

@@ -27,9 +27,8 @@ from antiphon.wire.loss import Loss, own_extras
 from antiphon.wire.request import ModelRequest, ToolChoice, ToolDefinition
 from antiphon.wire.schema import SchemaCache, count_optional_and_unions, find_reference_cycle, grammar_policy, rewrite
 from antiphon.wire.tools.call_arguments import argument_writer
+from antiphon.wire.tools.definitions import DeclaredTool, ToolSchemas
 from antiphon.wire.tools.names import tool_names
-from antiphon.wire.tools.schemas import ToolSchemas
-from antiphon.wire.tools.writer import DeclaredTool
 
 NAMES = tool_names(FORMAT, are_portable=False)
 SCHEMAS = ToolSchemas(FORMAT, "AN-16")
@@ -37,7 +36,7 @@ SCHEMAS = ToolSchemas(FORMAT, "AN-16")
 _TOOL_FIELDS = frozenset({"type", "name", "description", "input_schema", "strict"})
 _CHOICE_FIELDS = frozenset({"type", "name", "disable_parallel_tool_use"})
 _MODES = {"auto": "auto", "any": "required", "tool": "tool", "none": "none"}
-_CHOICE_TYPES = {"auto": "auto", "required": "any", "tool": "tool", "none": "none"}
+_CHOICE_TYPES = {"auto": "auto", "required": "any", "none": "none"}
 
 
 def read_tool(tool: Any) -> ToolDefinition | Native:
@@ -76,8 +75,9 @@ def write_tools(
     """The tools of a request, in their order. `argument_writers` gets those whose calls need other property names."""
     written: list[Any] = []
     used_names: set[str] = set()
-    strict = _StrictToolLimits(model, losses)
-    allowed = _allowed(request, losses)
+    strict: _StrictToolLimits | None = None
+    choice = request.tool_choice
+    allowed = _allowed(choice, request, losses) if choice is not None and choice.mode == "allowed" else None
     for index, tool in enumerate(request.tools):
         path = f"tools[{index}]"
         if isinstance(tool, Native):
@@ -98,6 +98,7 @@ def write_tools(
             if block["input_schema"] is not tool.parameters and (change := argument_writer(tool)) is not None:
                 argument_writers[tool.name] = change
             if block.get("strict") is True:
+                strict = strict or _StrictToolLimits(model, losses)
                 strict.check(block, path)
         if name is not None:
             if name in used_names:
@@ -105,9 +106,9 @@ def write_tools(
                 continue
             used_names.add(name)
         if type(block) is dict and "cache_control" in block:
-            breakpoints.add(block, path)
+            breakpoints[id(block)] = block, path
         written.append(block)
-    if written and all(type(tool) is dict and tool.get("defer_loading") is True for tool in written):
+    if written and all(map(_is_deferred, written)):
         del written[0]["defer_loading"]
         losses.append(
             Loss("tools[0].defer_loading", "defer_loading", "not allowed on all tools; dropped from the first (AN-33)")
@@ -116,23 +117,26 @@ def write_tools(
 
 
 def _write_tool(tool: ToolDefinition, path: str, losses: list[Loss]) -> dict[str, Any]:
-    declared = DeclaredTool(tool, NAMES.declare(tool.name, path, losses), path)
+    name = NAMES.to_wire(tool.name)
+    declared = DeclaredTool(tool, name if name == tool.name else NAMES.declare(tool.name, path, losses), path)
     block = declared.function(SCHEMAS, losses, "input_schema")
     block.setdefault("input_schema", {"type": "object", "properties": {}})
     if tool.strict is not None:
         block["strict"] = tool.strict
-    block.update(own_extras(with_cache_control(tool.native or {}), losses, path, FORMAT))
+    if tool.native is not None:
+        block.update(own_extras(with_cache_control(tool.native), losses, path, FORMAT))
     return block
+
+
+def _is_deferred(tool: Any) -> bool:
+    return type(tool) is dict and tool.get("defer_loading") is True
 
 
 _NOT_ALLOWED = "not among the allowed tools, and Anthropic has no list of those; dropped (AN-17)"
 
 
-def _allowed(request: ModelRequest, losses: list[Loss]) -> tuple[str, ...] | None:
-    """The names of the allowed tools; None if all are allowed."""
-    choice = request.tool_choice
-    if choice is None or choice.mode != "allowed" or not request.tools:
-        return None
+def _allowed(choice: ToolChoice, request: ModelRequest, losses: list[Loss]) -> tuple[str, ...] | None:
+    """The names of the allowed tools; None if all are sent."""
     declared = [_native_name(tool) if isinstance(tool, Native) else tool.name for tool in request.tools]
     if set(choice.names).isdisjoint(declared):
         losses.append(
@@ -201,35 +205,28 @@ def write_tool_choice(
         if parallel is not None:
             losses.append(Loss("parallel_tool_calls", "parallel_tool_calls", reason))
         return None
-    written: dict[str, Any] = {"type": "auto"} if choice is None else _write_choice_type(choice, tools, losses)
+    written: dict[str, Any] = {"type": "auto"}
+    if choice is not None:
+        kind = _CHOICE_TYPES.get(choice.mode)
+        written = _write_named_choice(choice, tools, losses) if kind is None else {"type": kind}
     if written["type"] in FORCED_CHOICES and (not capabilities.forced_tool_choice or request.max_output_tokens == 0):
-        losses.append(
-            Loss(
-                "tool_choice",
-                written["type"],
-                'model does not support forced tool use; sent tool_choice "auto" (AN-17)',
-            )
-        )
+        reason = 'model does not support forced tool use; sent tool_choice "auto" (AN-17)'
+        losses.append(Loss("tool_choice", written["type"], reason))
         written = {"type": "auto"}
     if parallel is not None:
         if written["type"] == "none":
-            losses.append(
-                Loss(
-                    "parallel_tool_calls", "parallel_tool_calls", 'not allowed with tool_choice "none"; dropped (AN-17)'
-                )
-            )
+            reason = 'not allowed with tool_choice "none"; dropped (AN-17)'
+            losses.append(Loss("parallel_tool_calls", "parallel_tool_calls", reason))
         else:
             written["disable_parallel_tool_use"] = not parallel
-    if choice is not None:
+    if choice is not None and choice.native is not None:
         written.update(own_extras(choice.native, losses, "tool_choice", FORMAT))
     return written
 
 
-def _write_choice_type(choice: ToolChoice, tools: list[Any], losses: list[Loss]) -> dict[str, Any]:
-    if choice.mode == "allowed":
+def _write_named_choice(choice: ToolChoice, tools: list[Any], losses: list[Loss]) -> dict[str, Any]:
+    if choice.mode == "allowed":  # the others are left out
         return {"type": "any" if choice.must_call else "auto"}
-    if choice.mode != "tool":
-        return {"type": _CHOICE_TYPES[choice.mode]}
     name = NAMES.to_wire(choice.names[0]) if choice.names else None
     if name is None or not is_declared(name, tools):
         losses.append(Loss("tool_choice.names", "the tool chosen", 'not declared; sent tool_choice "auto" (AN-17)'))

@@ -24,8 +24,7 @@ from antiphon.wire.gemini.shapes import MODES
 from antiphon.wire.loss import Loss, own_extras
 from antiphon.wire.request import ToolChoice, ToolDefinition
 from antiphon.wire.schema import SchemaCache
-from antiphon.wire.tools.schemas import ToolSchemas
-from antiphon.wire.tools.writer import DeclaredTool, declare_tools
+from antiphon.wire.tools.definitions import DeclaredTool, ToolSchemas, declare_tools
 
 
 def _encode_as_json_schema(schema: dict[str, Any]) -> tuple[bytes, str | None]:

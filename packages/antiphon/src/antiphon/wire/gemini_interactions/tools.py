@@ -13,8 +13,7 @@ from antiphon.wire.gemini_interactions import FORMAT
 from antiphon.wire.gemini_interactions.content import NAME, NAMES
 from antiphon.wire.loss import Loss, other_fields, own_extras
 from antiphon.wire.request import ToolChoice, ToolDefinition
-from antiphon.wire.tools.schemas import ToolSchemas
-from antiphon.wire.tools.writer import DeclaredTool, declare_tools
+from antiphon.wire.tools.definitions import DeclaredTool, ToolSchemas, declare_tools
 
 _SCHEMAS = ToolSchemas(FORMAT, "GI-08")
 _FIELDS = frozenset({"type", "name", "description", "parameters"})

@@ -52,6 +52,9 @@ _More = dict[str, Any] | None
 _Functions = dict[str, str]  # the ids of legacy function calls by name
 
 
+_ROLES: dict[type, str] = {shape: role for role, shape in ROLE_SHAPES.items()}
+
+
 def read_messages(entries: list[Any]) -> list[Message]:
     """The messages of a request."""
     messages: list[Message] = []
@@ -60,13 +63,10 @@ def read_messages(entries: list[Any]) -> list[Message]:
     for index, entry in enumerate(entries):
         kind = type(entry)
         if kind is AssistantShape:
-            content, calls = entry.content, entry.tool_calls
-            if type(content) is str and entry.refusal is None:
-                if calls is None:
-                    add(Message("assistant", (Text(content),)))
-                    continue
-                parts: list[Any] = [Text(content)]
-                for call in calls:
+            content = entry.content
+            if type(content) is not list and not entry.refusal:  # text, or none
+                parts: list[Any] = [Text(content)] if type(content) is str else []
+                for call in entry.tool_calls or ():
                     if type(call) is not CallShape:
                         break
                     function = call.function
@@ -79,10 +79,10 @@ def read_messages(entries: list[Any]) -> list[Message]:
             if type(content) is str and type(call_id) is str and type(entry.name) in _NAME_TYPES:
                 add(Message("tool", (ToolCallResult(entry.name or "", call_id, _SUCCESS, (Text(content),)),)))
                 continue
-        elif kind is UserShape:
+        elif kind in _ROLES:
             content = entry.content
-            if type(content) is str and entry.name is None:
-                add(Message("user", (Text(content),)))
+            if type(content) is str:
+                add(Message(_ROLES[kind], (Text(content),), entry.name))
                 continue
         shape, more = (entry.shape, entry.more) if kind is Loose else (entry, None)
         read = _READERS[type(shape)](shape, more, index, functions) if shape is not None else None

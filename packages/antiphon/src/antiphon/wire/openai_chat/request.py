@@ -29,8 +29,8 @@ from antiphon.wire.openai_chat.shapes import MESSAGES, MessageShape
 from antiphon.wire.openai_chat.tools import (
     read_function_choice,
     read_functions,
+    read_tool,
     read_tool_choice,
-    read_tools,
     write_tools,
 )
 from antiphon.wire.request import ModelRequest, asks_for_json_object
@@ -66,7 +66,7 @@ def _read_tools(fields: dict[str, Any], native: dict[str, Any]) -> None:
     tools, functions = native.get("tools"), native.get("functions")
     declared: list[Any] = []
     if type(tools) is list:
-        declared.extend(read_tools(native.pop("tools")))
+        declared.extend(map(read_tool, native.pop("tools")))
     if type(functions) is list:
         read = read_functions(functions)
         if read is not None:

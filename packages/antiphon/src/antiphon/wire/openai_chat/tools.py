@@ -20,20 +20,17 @@ from antiphon.parts import Native, NativeExtras, ToolCallRequest
 from antiphon.wire.loss import Loss, Losses, lose_native, other_fields, own_extras
 from antiphon.wire.openai_chat import FORMAT
 from antiphon.wire.openai_chat.dialects import Dialect
-from antiphon.wire.openai_chat.shapes import CallShape, FunctionCall
+from antiphon.wire.openai_chat.shapes import DEFINITIONS, CallShape, FunctionCall
 from antiphon.wire.provenance import LEGACY_FUNCTION, with_source
 from antiphon.wire.request import ModelRequest, ToolChoice, ToolDefinition
 from antiphon.wire.schema import first_strict_problem
-from antiphon.wire.shapes import as_dict, extend
+from antiphon.wire.shapes import Loose, as_dict, extend
 from antiphon.wire.tools.call_arguments import EMPTY_ARGUMENTS, raw_json_object, report_raw_arguments
-from antiphon.wire.tools.schemas import ToolSchemas
-from antiphon.wire.tools.writer import DeclaredTool, declare_tools
+from antiphon.wire.tools.definitions import DeclaredTool, ToolSchemas, declare_tools
 from antiphon.wire.vendors.openai import OPENAI, translate_grammar, unread_fields
 from antiphon.wire.vendors.openai_parameters import lose_function_fields
 
 _SCHEMAS = ToolSchemas(FORMAT, "OC-16")
-_FUNCTION_FIELDS = frozenset({"name", "description", "parameters", "strict"})
-_CUSTOM_FIELDS = frozenset({"name", "description"})
 NOT_STRICT = (
     "schema does not meet strict mode (additionalProperties must be false everywhere); sent without strict (OC-17)"
 )
@@ -45,44 +42,38 @@ _CHOICE_MODES: dict[str, Literal["auto", "none", "required"]] = {
 }
 
 
-def read_tools(tools: list[Any]) -> list[ToolDefinition | Native]:
-    return [_read_tool(tool) or Native(FORMAT, tool) for tool in tools]
+def read_tool(tool: Any) -> ToolDefinition | Native:
+    """A function or a custom tool; any other stays native."""
+    kind = tool.get("type", "function") if type(tool) is dict else None
+    if kind not in ("function", "custom"):
+        return Native(FORMAT, tool)
+    more = {} if len(tool) == 2 else other_fields(tool, ("type", kind))
+    return _read_definition(tool.get(kind), kind, more) or Native(FORMAT, tool)
 
 
 def read_functions(functions: list[Any]) -> list[ToolDefinition | Native] | None:
     """Functions of the legacy API; None if any of them has unknown fields."""
     tools: list[ToolDefinition | Native] = []
     for function in functions:
-        tool = _read_definition(function, "function", {}) if type(function) is dict else None
+        tool = _read_definition(function, "function", {})
         if tool is None or tool.native:
             return None
         tools.append(structs.replace(tool, source=LEGACY_FUNCTION))
     return tools or None
 
 
-def _read_tool(tool: Any) -> ToolDefinition | None:
-    if type(tool) is not dict:
-        return None
-    kind = tool.get("type", "function")
-    if kind not in ("function", "custom") or type(tool.get(kind)) is not dict:
-        return None
-    more = other_fields(tool, ("type", kind))
-    return _read_definition(tool[kind], kind, more)
-
-
-def _read_definition(function: dict[str, Any], kind: str, more: dict[str, Any]) -> ToolDefinition | None:
-    name, description = function.get("name"), function.get("description")
-    parameters, strict = function.get("parameters"), function.get("strict")
-    if type(name) is not str or type(description) not in (str, type(None)) or kind in more:
-        return None
-    if type(parameters) not in (dict, type(None)) or type(strict) not in (bool, type(None)):
-        return None
-    known = _FUNCTION_FIELDS if kind == "function" else _CUSTOM_FIELDS
-    inner = other_fields(function, known)
-    own = {**more, kind: inner} if inner else more
+def _read_definition(described: Any, kind: str, more: dict[str, Any]) -> ToolDefinition | None:
+    shape = DEFINITIONS[kind].fit(described)
+    if type(shape) is Loose:
+        if shape.shape is None:
+            return None
+        if shape.more:
+            more = {**more, kind: shape.more}
+        shape = shape.shape
+    native = {FORMAT: more} if more else None
     if kind == "custom":
-        return ToolDefinition(name, description, freeform=True, native={FORMAT: own} if own else None)
-    return ToolDefinition(name, description, parameters, strict, native={FORMAT: own} if own else None)
+        return ToolDefinition(shape.name, shape.description, freeform=True, native=native)
+    return ToolDefinition(shape.name, shape.description, shape.parameters, shape.strict, native=native)
 
 
 def write_tools(request: ModelRequest, body: dict[str, Any], losses: list[Loss], dialect: Dialect) -> None:

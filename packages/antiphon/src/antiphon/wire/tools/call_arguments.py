@@ -20,14 +20,8 @@ from antiphon.parts import Native, ToolCallRequest
 from antiphon.wire.loss import Loss
 from antiphon.wire.request import Message, ToolDefinition
 from antiphon.wire.schema import must_be_wrapped
-from antiphon.wire.tools.schemas import renamed_keys
+from antiphon.wire.tools.definitions import renamed_keys
 
-FREEFORM_SCHEMA: dict[str, Any] = {
-    "type": "object",
-    "properties": {"input": {"type": "string"}},
-    "required": ["input"],
-    "additionalProperties": False,
-}
 EMPTY_ARGUMENTS = ("{}", "", "null")
 """What models write for a call without arguments."""
 _WHITESPACE = " \t\r\n"

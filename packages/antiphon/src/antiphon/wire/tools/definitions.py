@@ -1,25 +1,35 @@
-"""Schemas of tools: what a format requires at their root, and the property names that it replaces.
+"""Tools as a format declares them: which it has, under which names, and with which schemas.
 
-The root is an object; another one is wrapped as the property `value`. Where a format's facts forbid combinators there, their
+A tool of another format is reported and left out. So is a second one of the same name, where the format refuses that. The root of
+a schema is an object; another one is wrapped as the property `value`. Where a format's facts forbid combinators there, their
 branches are merged; where they limit property names, others are replaced. A legal schema comes back as the same object.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
+from antiphon.parts import Native
 from antiphon.wire.capabilities import Capabilities, format_capabilities, property_key_patterns
 from antiphon.wire.loss import Loss
+from antiphon.wire.request import ToolDefinition
 from antiphon.wire.schema import is_object_schema, required_names
 from antiphon.wire.tools.names import NameMapper
 
 COMBINATORS = ("allOf", "anyOf", "oneOf")
 _MAX_DEPTH = 64
 _SHARED = ("$defs", "definitions")
+FREEFORM_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {"input": {"type": "string"}},
+    "required": ["input"],
+    "additionalProperties": False,
+}
 
 
 class ToolSchemas:
@@ -41,7 +51,7 @@ class ToolSchemas:
         if not pattern or type(properties) is not dict:
             return True
         sent = _key_mapper(pattern)
-        return [sent(name) for name in properties] == list(properties)
+        return list(map(sent, properties)) == list(properties)
 
     def rewrite(self, schema: dict[str, Any], losses: list[Loss], path: str) -> dict[str, Any]:
         """The schema of a tool's parameters; a root that is not an object is wrapped as the property `value`."""
@@ -74,6 +84,54 @@ class ToolSchemas:
         properties, pattern = schema.get("properties"), self._facts.property_key_pattern
         if pattern and isinstance(properties, dict) and any(_key(pattern, name) != name for name in properties):
             yield "properties", f"property names must match {pattern}"
+
+
+class DeclaredTool(Struct, frozen=True, gc=False):
+    """A tool with the name that the format accepts, and its path in the request."""
+
+    tool: ToolDefinition
+    name: str
+    path: str
+
+    def function(
+        self, schemas: ToolSchemas | None, losses: list[Loss], key: str = "parameters", kind: str = ""
+    ) -> dict[str, Any]:
+        """Its type (if `kind` names it), name, description and schema; without `schemas` any schema is accepted."""
+        tool, name = self.tool, self.name
+        written: dict[str, Any] = {"type": kind, "name": name} if kind else {"name": name}
+        if tool.description is not None:
+            written["description"] = tool.description
+        schema = tool.parameters
+        if tool.freeform:
+            written[key] = FREEFORM_SCHEMA
+        elif schema is not None:
+            if schemas is not None and not schemas.accepts(schema):
+                schema = schemas.rewrite(schema, losses, f"{self.path}.parameters")
+            written[key] = schema
+        return written
+
+
+def declare_tools(
+    tools: Iterable[ToolDefinition | Native], origin: str, names: NameMapper, losses: list[Loss], unique: str = ""
+) -> Iterator[DeclaredTool | Native]:
+    """The tools that a format can declare, in their order. `unique` is the rule by which their names must differ."""
+    used: set[str] = set()
+    for index, tool in enumerate(tools):
+        path = f"tools[{index}]"
+        if isinstance(tool, Native):
+            if tool.origin == origin:
+                yield tool
+            else:
+                kind = tool.data.get("type") if type(tool.data) is dict else None
+                what = kind if type(kind) is str and kind else "tool"
+                losses.append(Loss(path, what, f"tool specific to {tool.origin}; dropped"))
+            continue
+        name = names.to_wire(tool.name)
+        if unique and name in used:
+            losses.append(Loss(path, "tool", f'duplicate tool name "{tool.name}"; dropped ({unique})'))
+            continue
+        used.add(name)
+        yield DeclaredTool(tool, name if name == tool.name else names.declare(tool.name, path, losses), path)
 
 
 def renamed_keys(schema: dict[str, Any]) -> dict[str, str]:
