@@ -20,7 +20,7 @@ from antiphon_gateway.access.client_keys import ClientKey
 from antiphon_gateway.access.operators import find_operator
 from antiphon_gateway.config.reload import ConfigReloader
 from antiphon_gateway.config.settings import Config
-from antiphon_gateway.endpoints.handlers import HANDLERS, REQUESTS
+from antiphon_gateway.endpoints.handlers import HANDLERS, KEPT, REQUESTS
 from antiphon_gateway.endpoints.readiness import readiness
 from antiphon_gateway.endpoints.responses_api.websocket import ResponseSocket
 from antiphon_gateway.errors import refusal_response
@@ -131,6 +131,8 @@ class Gateway:
             return key
         kind = REQUESTS.get(endpoint.action)
         if kind is not None:
+            if endpoint.format in KEPT and endpoint.action == "generate":
+                kind = KEPT[endpoint.format]
             return kind(services, loaded, request, endpoint, key)
         handler = self._own_handlers.get(endpoint.action) or HANDLERS[endpoint.action]
         return SmallRequest(services, loaded, request, endpoint, key, handler)

@@ -16,7 +16,7 @@ from antiphon_gateway.access.operators import (
     OPERATOR_ACTIONS,
     AccessRules,
     find_operator,
-    key_fields,
+    has_key,
 )
 from antiphon_gateway.access.signed_tokens import TICKET, ticket_client
 from antiphon_gateway.errors import error_response
@@ -62,7 +62,7 @@ def admit_client(loaded: AccessRules, request: ClientRequest, endpoint: Endpoint
         return error_response(endpoint.format, ProviderError(problem, "permission")) if problem else ANONYMOUS
     if needs_no_key or endpoint.action in _KEYLESS:
         return ANONYMOUS
-    key = keys.authenticate(*key_fields(request))
+    key = keys.authenticate(headers, request.query)
     if key is None and TICKET in request.query and request.path.startswith("/upload/"):
         key = ticket_client(loaded, request)
     if key is None:
@@ -72,9 +72,8 @@ def admit_client(loaded: AccessRules, request: ClientRequest, endpoint: Endpoint
 
 def _key_error(loaded: AccessRules, request: ClientRequest) -> ProviderError:
     """Why no key was accepted. Only a client that has the whole key learns that it expired or is disabled."""
-    fields = key_fields(request)
-    known = loaded.keys.find(*fields)
-    if known is None and loaded.keys.is_unread and any(fields):
+    known = loaded.keys.find(request.headers, request.query)
+    if known is None and loaded.keys.is_unread and has_key(request):
         return _UNREAD_KEYS
     reason = known.refusal() if known is not None else ""
     return ProviderError(reason, "authentication", code="invalid_api_key") if reason else _INVALID_KEY

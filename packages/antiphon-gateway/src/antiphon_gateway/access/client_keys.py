@@ -161,31 +161,23 @@ class ClientKeys:
         """Whether a client at that address may send requests."""
         return not self.allows_anonymous or is_loopback(peer)
 
-    def authenticate(
-        self,
-        authorization: str | None = None,
-        x_api_key: str | None = None,
-        x_goog_api_key: str | None = None,
-        query_key: str | None = None,
-        api_key: str | None = None,
-    ) -> ClientKey | None:
+    def authenticate(self, headers: Mapping[str, str], query: Mapping[str, str]) -> ClientKey | None:
         """The client of the presented key, in any header or parameter that clients use.
 
         None if the key is unknown, expired or disabled; `find` returns the client in the last two cases too.
         """
-        client = self.find(authorization, x_api_key, x_goog_api_key, query_key, api_key)
+        client = self.find(headers, query)
         if client is None or ((client.expires is not None or client.is_disabled) and client.refusal()):
             return None
         return client
 
-    def find(self, authorization: str | None, *keys: str | None) -> ClientKey | None:
-        """The client of the first known key, even if it is not accepted any more; None if all are unknown.
-
-        `authorization` is the header of that name.
-        """
-        scheme, _, bearer = (authorization or "").partition(" ")
+    def find(self, headers: Mapping[str, str], query: Mapping[str, str]) -> ClientKey | None:
+        """The client of the first known key, even if it is not accepted any more; None if all are unknown."""
+        get = headers.get
+        scheme, _, bearer = get("authorization", "").partition(" ")
         bearer = bearer.strip() if scheme.lower() == "bearer" else ""
-        for key in filter(None, (bearer, *keys)):
+        presented = (bearer, get("x-api-key"), get("x-goog-api-key"), query.get("key"), get("api-key"))
+        for key in filter(None, presented):
             digest = digest_of(key)
             found = self._known.get(digest) or (self._stored.find(digest) if self._stored is not None else None)
             if found is not None:

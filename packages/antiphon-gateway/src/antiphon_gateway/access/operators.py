@@ -54,19 +54,13 @@ def find_operator(loaded: AccessRules, request: ClientRequest) -> ClientKey | No
 
 def presented_key(loaded: AccessRules, request: ClientRequest) -> ClientKey | None:
     """The client of the presented key, in any header or parameter that clients use; None if it is not accepted."""
-    return loaded.keys.authenticate(*key_fields(request))
+    return loaded.keys.authenticate(request.headers, request.query)
 
 
-def key_fields(request: ClientRequest) -> tuple[str | None, ...]:
-    """Where clients put their keys, in the order in which `ClientKeys` takes them."""
-    headers = request.headers
-    return (
-        headers.get("authorization"),
-        headers.get("x-api-key"),
-        headers.get("x-goog-api-key"),
-        request.query.get("key"),
-        headers.get("api-key"),
-    )
+def has_key(request: ClientRequest) -> bool:
+    """Whether a request presents any key."""
+    named = ("authorization", "x-api-key", "x-goog-api-key", "api-key")
+    return any(request.headers.get(name) for name in named) or bool(request.query.get("key"))
 
 
 def is_from_this_machine(loaded: AccessRules, request: ClientRequest) -> bool:

@@ -1,4 +1,4 @@
-"""Background requests of every format that has them.
+"""Background requests of the formats that have them (`STATE_FIELDS`); in others `background` is a field like any other.
 
 What differs between formats is how an answer that is not complete looks (`answer_shapes`). A request is checked before it is
 accepted, so that a wrong model or a malformed body is refused at once and not found out by polling.

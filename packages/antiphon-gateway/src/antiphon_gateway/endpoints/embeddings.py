@@ -37,7 +37,7 @@ from antiphon_gateway.endpoints.embedding_bodies import (
 from antiphon_gateway.endpoints.tokens import ESTIMATE_HEADER
 from antiphon_gateway.generate.body_fields import read_model_name, replace_model, top_level_fields, with_model
 from antiphon_gateway.observe.metering import estimated_tokens, prompt_estimate
-from antiphon_gateway.runtime.metered import MeteredRequest
+from antiphon_gateway.runtime.metered import MeteredRequest, count_copy
 from antiphon_gateway.runtime.request_fields import read_object
 
 OPENAI_FORMATS = ("openai-chat", "openai-responses")
@@ -88,6 +88,7 @@ class Embedding(MeteredRequest):
         record.provider, record.model, record.upstream_format = target.provider, target.model, provider.format
         address = self._address(provider, target.model)
         assert address is not None, "only able targets are called"
+        count_copy(self.request.hold, len(self.request.body))
         self._is_passed_on = _api(provider.format) == _api(self.endpoint.format)
         try:
             sent, read = self._passed_on(target) if self._is_passed_on else self._translated(provider, target)
@@ -122,6 +123,7 @@ class Embedding(MeteredRequest):
     @property
     def _embed_request(self) -> EmbedRequest:
         if self._parsed is None:
+            count_copy(self.request.hold, len(self.request.body))
             self._parsed = self._shape.read_request(read_object(self.request.body))
         return self._parsed
 

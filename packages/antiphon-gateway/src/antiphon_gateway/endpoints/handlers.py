@@ -45,10 +45,12 @@ from antiphon_gateway.endpoints.responses_api.conversations import (
     handle_update_conversation,
 )
 from antiphon_gateway.endpoints.tokens import TokenCount
+from antiphon_gateway.generate.generation import Generation
 from antiphon_gateway.runtime.metered import Handler, MeteredRequest, SocketRequest
+from antiphon_gateway.state.continuing import STATE_FIELDS
 
 REQUESTS: Mapping[str, type[MeteredRequest]] = {
-    "generate": Answering,
+    "generate": Generation,
     "embed": Embedding,
     "count": TokenCount,
     "compact": Compaction,
@@ -56,6 +58,9 @@ REQUESTS: Mapping[str, type[MeteredRequest]] = {
     "connect": SocketRequest,
 }
 """The kinds of requests that are more than a function."""
+
+KEPT: Mapping[str, type[MeteredRequest]] = dict.fromkeys(STATE_FIELDS, Answering)
+"""Generations of formats whose answers are kept here: a client may not want to wait for one."""
 
 HANDLERS: Mapping[str, Handler] = {
     "list_models": handle_list_models,

@@ -24,7 +24,7 @@ from antiphon.wire import formats
 from antiphon.wire.request import ModelRequest, ToolDefinition
 from antiphon_gateway.generate.body_fields import replace_model
 from antiphon_gateway.generate.server_state import expand_state
-from antiphon_gateway.runtime.metered import MeteredRequest
+from antiphon_gateway.runtime.metered import MeteredRequest, count_copy
 from antiphon_gateway.runtime.request_fields import read_object
 from antiphon_gateway.state.continuing import STATE_FIELDS
 from antiphon_gateway.threads import COUNTING, STATE
@@ -47,6 +47,7 @@ class TokenCount(MeteredRequest):
     async def answer(self) -> Response:
         """The count."""
         format_name = self.endpoint.format
+        count_copy(self.request.hold, len(self.request.body))
         counted = read_count_request(format_name, self.request.body)
         targets = self.targets(self.endpoint.resource or counted.model)
         expanded = await STATE.run(expand_state, self, counted) if format_name in STATE_FIELDS else counted
@@ -72,6 +73,7 @@ class TokenCount(MeteredRequest):
         record, provider, address = self.record, self.loaded.providers[target.provider], self._address(target)
         assert address is not None, "only counting targets are called"
         record.provider, record.model = target.provider, target.model
+        count_copy(self.request.hold, len(self.request.body))
         body = rewrite_count_body(self.endpoint.format, self.request.body, target.model)
         return UpstreamRequest(provider, target.model, address, [body], streams=False)
 

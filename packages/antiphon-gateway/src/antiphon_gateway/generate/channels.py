@@ -155,10 +155,14 @@ class Same:
         if not events:
             return self._hold_back(len(data))
         self._size = 0
-        for marker in self._markers:
-            if marker in events:
-                return self._pass_on(events, self._read_from_marker(events))
-        self._record.output_bytes += len(events) - events.count(b"\n\n") * self._event_bytes
+        first = size = len(events)
+        for marker in self._markers:  # each search is as long as the events: none is made twice
+            at = events.find(marker, 0, first)
+            if at >= 0:
+                first = at
+        if first < size:
+            return self._pass_on(events, self._read_from(events, first))
+        self._record.output_bytes += size - events.count(b"\n\n") * self._event_bytes
         if self._model is not None or self._frame is not None:
             return self._pass_on(events, [])
         self._last = events
@@ -232,10 +236,9 @@ class Same:
         events, self._partial = b"".join(self._partial), []
         return self._pass_on(events, self._reader.feed(events))
 
-    def _read_from_marker(self, events: bytes) -> list[ModelOutputDelta]:
-        """Read the events from the first one on that has a marker."""
-        first = min(at for marker in self._markers if (at := events.find(marker)) >= 0)
-        skipped = max(0, events.rfind(b"\n\n", 0, first))
+    def _read_from(self, events: bytes, marker: int) -> list[ModelOutputDelta]:
+        """Read the events from the one on that has a marker at that place."""
+        skipped = max(0, events.rfind(b"\n\n", 0, marker))
         self._record.output_bytes += max(0, skipped - events.count(b"\n\n", 0, skipped) * self._event_bytes)
         return self._reader.feed(events[skipped:])
 

@@ -18,9 +18,9 @@ from antiphon.http.messages import ClientRequest, Response
 from antiphon.ids import new_id
 from antiphon.parts import NativeExtras, text_of
 from antiphon.providers.engine.continuation import Continuation
-from antiphon.providers.engine.provider_call import ProviderCall, TargetCall
+from antiphon.providers.engine.provider_call import ProviderCall
 from antiphon.providers.engine.reply import StreamReply, UpstreamFailed, WholeReply
-from antiphon.providers.routes import Target, check_model_name
+from antiphon.providers.routes import check_model_name
 from antiphon.tools.embedded import EmbeddedCalls, with_calls_read
 from antiphon.wire.call_restorer import CallRestorer
 from antiphon.wire.delta import Started
@@ -81,7 +81,6 @@ class Generation(MeteredRequest):
         self._wire = client_formats[endpoint.format]
         self._preparer = Preparer(self)
         self._keeper = AnswerKeeper(self, self._preparer) if endpoint.format in STATE_FIELDS else None
-        self._prepared: PreparedRequest | None = None
 
     async def answer(self) -> Response:
         """The response for the client."""
@@ -111,11 +110,11 @@ class Generation(MeteredRequest):
             targets = await self._keeper.prefer_storing_provider(targets)
         call = self.call(
             targets,
-            self._prepare,
-            rewrite=self._prepare_again,
+            preparer.prepare,
+            rewrite=preparer.prepare_again,
             first_token=first_token_limit(self.loaded, seen, record) if len(targets) > 1 else None,
             health=self.loaded.target_health,
-            prepare_prefix=self._prepare_prefix,
+            prepare_prefix=preparer.prepare_prefix,
         )
         if record.streams:
             return await self._stream(call)
@@ -124,7 +123,7 @@ class Generation(MeteredRequest):
         except StrictRefusal:
             return self._strict_refusal()
         assert isinstance(reply, WholeReply), "no stream is requested"
-        prepared = self._prepared
+        prepared = preparer.current
         assert prepared is not None, "it was sent"
         if not prepared.passes_answer:
             return await self._translate(reply.content, prepared)
@@ -136,34 +135,6 @@ class Generation(MeteredRequest):
             self._keeper.remember_whole(reply.body, prepared, self._answer_model(prepared))
         body = with_requested_model(self.endpoint.format, reply.body, self._answer_model(prepared))
         return Response(headers={"content-type": "application/json"}, body=body)
-
-    # Preparing.
-
-    async def _prepare(self, target: Target) -> TargetCall:
-        return self._use(await self._preparer.prepare(target))
-
-    async def _prepare_prefix(self, target: Target, text: str) -> TargetCall | None:
-        prepared = await self._preparer.prepare_prefix(target, text)
-        return None if prepared is None else self._use(prepared)
-
-    async def _prepare_again(self, _: Target, error: ProviderError) -> TargetCall | None:
-        assert self._prepared is not None, "it was refused"
-        again = await self._preparer.prepare_again(self._prepared, error)
-        return None if again is None else self._use(again)
-
-    def _use(self, prepared: PreparedRequest) -> TargetCall:
-        """Note in the record whom the request goes to, and what was changed in it."""
-        record, target = self.record, prepared.target
-        self._prepared = prepared
-        record.provider, record.model, record.upstream_format = target.provider, target.model, prepared.provider.format
-        record.repairs, record.losses = prepared.repairs, prepared.losses
-        if self.loaded.cache_watch is not None:
-            record.cache = self._preparer.cache_check(prepared, self.loaded.cache_watch)
-        if self.key.strict and (prepared.repairs or prepared.losses):
-            raise StrictRefusal
-        if record.trace_headers:
-            prepared.headers = {**(prepared.headers or {}), **record.trace_headers}
-        return prepared
 
     def _strict_refusal(self) -> Response:
         """The response for a strict key: what would have been changed, and was not."""
@@ -242,7 +213,7 @@ class Generation(MeteredRequest):
             return self._error_event(self.record.error) if early.stop() else response
         finally:
             early.stop()
-        prepared = self._prepared
+        prepared = self._preparer.current
         assert prepared is not None, "it was sent"
         assert isinstance(reply, StreamReply), "a stream is requested"
         return Response(headers=dict(self._stream_headers), body=self._relay(call, reply, prepared))
@@ -350,7 +321,8 @@ class Generation(MeteredRequest):
 
     def _scrub(self, error: ProviderError) -> ProviderError:
         """The error without the secrets of the provider that answers now."""
-        return error if self._prepared is None else self._prepared.provider.scrub(error)
+        current = self._preparer.current
+        return error if current is None else current.provider.scrub(error)
 
 
 def _is_response_loss(loss: Loss) -> bool:

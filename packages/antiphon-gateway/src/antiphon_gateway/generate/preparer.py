@@ -12,10 +12,9 @@ first of two equal keys must not find another model than the one that was checke
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
-from functools import cache, cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -23,10 +22,10 @@ from msgspec import field, structs
 
 from antiphon.errors import UnknownResponse
 from antiphon.http.governor import Hold
-from antiphon.parts import Audio, Document, Image, Part, Text, TokenUsage, ToolCallRequest, ToolCallResult
+from antiphon.parts import Audio, Document, Image, Part, Text, ToolCallRequest, ToolCallResult
 from antiphon.providers.engine.attempt import UpstreamRequest
 from antiphon.providers.engine.provider import Provider
-from antiphon.providers.engine.reply import EMPTY_RESPONSE, UpstreamFailed
+from antiphon.providers.engine.reply import UpstreamFailed, whole_reader
 from antiphon.providers.routes import Target
 from antiphon.repair import add_system_message, declare_called_tools, repair
 from antiphon.repair.action import Action
@@ -35,13 +34,11 @@ from antiphon.wire import Format
 from antiphon.wire.call_restorer import must_restore_calls
 from antiphon.wire.capabilities import CapabilityOverride, CapabilityTable
 from antiphon.wire.capabilities.refusals import facts_in_refusal
-from antiphon.wire.delta import Finished, PartStarted, is_visible
 from antiphon.wire.inbound import COMPLETIONS, client_formats
 from antiphon.wire.loss import Loss
 from antiphon.wire.openai_chat.dialects import UNKNOWN_HOST
-from antiphon.wire.output import ModelOutput, ProviderError
+from antiphon.wire.output import ProviderError
 from antiphon.wire.request import Message, ModelRequest, PromptCaching, ToolDefinition, server_state
-from antiphon_gateway.errors import Overloaded
 from antiphon_gateway.generate.body_fields import (
     INCLUDE_USAGE,
     replace_model,
@@ -53,7 +50,7 @@ from antiphon_gateway.generate.body_fields import (
 from antiphon_gateway.generate.server_state import check_server_state, expand_state
 from antiphon_gateway.generate.volatile_lines import normalise_lines
 from antiphon_gateway.observe.cache_record import CacheCheck, CacheWatch
-from antiphon_gateway.runtime.metered import MeteredRequest
+from antiphon_gateway.runtime.metered import MeteredRequest, count_copy
 from antiphon_gateway.state.continuing import STATE_FIELDS, to_provider_error
 from antiphon_gateway.threads import STATE
 
@@ -63,11 +60,6 @@ _FORWARDED_HEADERS = frozenset({"anthropic-version", "anthropic-beta", "openai-b
 """Headers of a client that are sent to an upstream of the same format: they affect how the body is read."""
 USAGE_ON_REQUEST = ("openai-chat", COMPLETIONS)
 """Formats of clients whose streams report usage only on request."""
-_SHOWN: dict[str, Callable[[bytes], Any]] = {
-    "openai-chat": re.compile(rb'"content"\s*:\s*"[^"]|"tool_calls"\s*:\s*\[\s*\{').search,
-    "anthropic": re.compile(rb'"text"\s*:\s*"[^"]|"type"\s*:\s*"tool_use"').search,
-}
-"""What proves that a whole body shows something. Formats that are missing are read whole in any case."""
 
 
 class StrictRefusal(Exception):
@@ -112,6 +104,8 @@ class Preparer:
     preferred = ("", "")
     hold: Hold | None = None
     """Counts the body, and again when it is parsed, and when it is written."""
+    current: PreparedRequest | None = None
+    """What was prepared last, for the target that is asked."""
     _parsed: ModelRequest | None = None
     _last: PreparedRequest | None = None
     _is_rewritten = False
@@ -125,36 +119,32 @@ class Preparer:
         self.key = metered.key
         self.connection = metered.connection
         self.body = b""
-        self._request_id = metered.request.request_id
+        self._record = metered.record
         self._headers = metered.request.headers
 
     def read(self, body: bytes) -> ModelRequest:
         """Read the request. Raises `WireError`."""
         format_name = self.endpoint.format
         self.body = body
-        if (
-            self.loaded.volatile_lines and not self.key.strict
-        ):  # a strict key's request is sent as it came, or not at all
+        # a strict key's request is sent as it came, or not at all
+        if self.loaded.volatile_lines and not self.key.strict:
             self.body, self._changed_lines = normalise_lines(body, format_name, self.loaded.volatile_lines)
-        request = self.parsed_request
+        request = self._parse()
         self.streams = bool(request.stream)
         return request
 
     @property
     def parsed_request(self) -> ModelRequest:
         """The request in neutral form, parsed on first use. Raises `WireError`."""
-        if self._parsed is None:
-            request = client_formats[self.endpoint.format].read_request(self.body)
-            if self.endpoint.format == "gemini":
-                request = structs.replace(request, model=self.endpoint.resource, stream=self.endpoint.stream)
-            self._parsed = request
-            self._count(len(self.body))
-        return self._parsed
+        return self._parsed or self._parse()
 
-    def _count(self, size: int) -> None:
-        """Count what preparing takes. Raises `Overloaded`."""
-        if self.hold is not None and (refusal := self.hold.grow_working(size)):
-            raise Overloaded(refusal)
+    def _parse(self) -> ModelRequest:
+        request = client_formats[self.endpoint.format].read_request(self.body)
+        if self.endpoint.format == "gemini":
+            request = structs.replace(request, model=self.endpoint.resource, stream=self.endpoint.stream)
+        self._parsed = request
+        count_copy(self.hold, len(self.body))
+        return request
 
     def drop(self, *, keeps_body: bool = False) -> None:
         """What was parsed need not be kept; without `keeps_body` nothing is prepared again."""
@@ -193,8 +183,10 @@ class Preparer:
         finally:
             self._parsed, self._is_rewritten, self._last = request, was_rewritten, None
 
-    async def prepare_again(self, refused: PreparedRequest, error: ProviderError) -> PreparedRequest | None:
-        """The same request for the same target, without what the target refused; None if nothing can be changed."""
+    async def prepare_again(self, target: Target, error: ProviderError) -> PreparedRequest | None:
+        """The current request for the same target, without what that refused; None if nothing can be changed."""
+        refused = self.current
+        assert refused is not None, "it was refused"
         if refused.hides_usage and _refuses_stream_options(error):
             self.loaded.without_stream_usage.add(refused.provider.name)
         elif self._learns_from(error) or self._should_rewrite(refused, error):
@@ -202,9 +194,9 @@ class Preparer:
         else:
             return None
         self._last = None
-        return await self.prepare(refused.target)
+        return await self.prepare(target)
 
-    def cache_check(self, prepared: PreparedRequest, watch: CacheWatch) -> CacheCheck:
+    def _cache_check(self, prepared: PreparedRequest, watch: CacheWatch) -> CacheCheck:
         """The examination of a prepared request by the cache doctor."""
         return watch.check(
             prepared.body,
@@ -239,17 +231,29 @@ class Preparer:
         )
 
     def _bound(self, prepared: PreparedRequest) -> PreparedRequest:
-        """The request with the URL and the headers of its target, and with how its answer is read."""
-        provider, model, streams = prepared.provider, prepared.model, self.streams
+        """The request with the URL and the headers of its target, and with how its answer is read.
+
+        The record says whom it goes to, and what was changed in it. Raises `StrictRefusal`.
+        """
+        provider, model, streams, record = prepared.provider, prepared.model, self.streams, self._record
         prepared.streams, prepared.holds = streams, provider.holds_streams
         if prepared.answer_format is None:
             prepared.url = provider.url_for(model, streams or prepared.assembles)
         else:
             prepared.url = provider.completions_url(model)
         if not streams and not prepared.assembles:
-            prepared.read = _reader(prepared.answer_format or provider.wire, prepared.passes_answer)
+            prepared.read = whole_reader(prepared.answer_format or provider.wire, prepared.passes_answer)
         if provider.format == self.endpoint.format and not _FORWARDED_HEADERS.isdisjoint(self._headers):
             prepared.headers = {name: self._headers[name] for name in _FORWARDED_HEADERS & self._headers.keys()}
+        self.current = prepared
+        record.provider, record.model, record.upstream_format = prepared.target.provider, model, provider.format
+        record.repairs, record.losses = prepared.repairs, prepared.losses
+        if self.loaded.cache_watch is not None:
+            record.cache = self._cache_check(prepared, self.loaded.cache_watch)
+        if self.key.strict and (prepared.repairs or prepared.losses):
+            raise StrictRefusal
+        if record.trace_headers:
+            prepared.headers = {**(prepared.headers or {}), **record.trace_headers}
         if provider.name == self.preferred[0]:
             prepared.preferred_key = self.preferred[1]
         return prepared
@@ -272,7 +276,7 @@ class Preparer:
         format_name = self.endpoint.format
         if provider.format != format_name or not provider.accepts_unchanged_bodies or self.endpoint.resource:
             return None
-        request = self.parsed_request
+        request = self._parsed or self._parse()
         if target.model != request.model or format_name in STATE_FIELDS or not _has_only_text(request.messages):
             return None
         if self.loaded.config.gateway.repair and not is_legal(request.messages, provider.wire.spec.sequence_rule):
@@ -342,7 +346,7 @@ class Preparer:
         repairs: list[Action] = []
         repaired = request
         if settings.repair:
-            repaired, repairs = repair(request, provider.format, request_id=self._request_id, is_logged=False)
+            repaired, repairs = repair(request, provider.format, request_id=self._record.request_id, is_logged=False)
         options = self._wire_options(provider)
         may_pass = same_format and provider.accepts_unchanged_bodies and not self._is_rewritten
         if may_pass and repaired is parsed_request:
@@ -362,7 +366,7 @@ class Preparer:
         if not same_format and options.get("dialect") == "compatible":
             options = {**options, "dialect": UNKNOWN_HOST}
         data, lost = provider.wire.encode_request(named, **options)
-        self._count(len(data))
+        count_copy(self.hold, len(data))
         restores_calls = same_format and must_restore_calls(parsed_request, provider.format)
         return PreparedRequest(
             provider,
@@ -475,26 +479,3 @@ def _refuses_stream_options(error: ProviderError) -> bool:
     """Whether a host cannot report the usage of a stream."""
     text = f"{error.param} {error.message}"
     return error.kind == "invalid_request" and ("stream_options" in text or "include_usage" in text)
-
-
-@cache
-def _reader(wire: Format, is_passed_on: bool) -> Callable[[bytes], Any]:
-    """How a whole answer is read: its usage where it is passed on, all of it where it is translated."""
-    return partial(read_passed_on if is_passed_on else read_translated, wire)
-
-
-def read_passed_on(wire: Format, body: bytes) -> TokenUsage | None:
-    """The usage of an answer that is passed on. Raises `WireError`, and `UpstreamFailed` if the answer is empty."""
-    shown = _SHOWN.get(wire.name)
-    if shown is not None and shown(body):
-        return wire.scan_usage(body)
-    return read_translated(wire, body).usage
-
-
-def read_translated(wire: Format, body: bytes) -> ModelOutput:
-    """An answer. Raises `WireError`, and `UpstreamFailed` if it is empty: another attempt may bring one."""
-    output = wire.read_response(body)
-    for answer in (output, *output.others):
-        if is_visible(Finished(answer.stop_reason)) or any(is_visible(PartStarted(0, part)) for part in answer.parts):
-            return output
-    raise UpstreamFailed(EMPTY_RESPONSE)

@@ -175,9 +175,10 @@ class Minute(Struct):
     def add(self, record: Record) -> None:
         """Count one request. Only answers are timed: refusals are fast, and would hide a slow provider."""
         self.requests += 1
-        if record.usage is not None:
-            self.prompt_tokens += record.usage.prompt_tokens
-            self.cached_tokens += record.usage.cached_tokens
+        usage = record.usage
+        if usage is not None:
+            self.prompt_tokens += usage.prompt_tokens
+            self.cached_tokens += usage.cached_tokens
         if record.status >= 400 or record.error is not None:
             outcome = record.outcome
             self.refused += outcome in _CLIENT_OUTCOMES
@@ -244,22 +245,20 @@ class RecentRequests:
             self._last.append(kept)
             if self._snapshots is not None:
                 self._unshared.append(kept)
-            self._count(record)
+            (self._minutes.get(int(record.ended_at) // 60 * 60) or self._new_minute(record)).add(record)
 
     def add_refused(self, records: Sequence[Record]) -> None:
         """Add refused requests, some of any number: they do not displace other requests."""
         for record in records:
             self._refused.append(RequestRecord.of(record))
             self._has_new_refusals = True
-            self._count(record)
+            (self._minutes.get(int(record.ended_at) // 60 * 60) or self._new_minute(record)).add(record)
 
-    def _count(self, record: Record) -> None:
+    def _new_minute(self, record: Record) -> Minute:
         start = int(record.ended_at) // 60 * 60
-        minute = self._minutes.get(start)
-        if minute is None:
-            self._minutes = {known: old for known, old in self._minutes.items() if known > start - MINUTES * 60}
-            minute = self._minutes[start] = Minute(start)
-        minute.add(record)
+        self._minutes = {known: old for known, old in self._minutes.items() if known > start - MINUTES * 60}
+        minute = self._minutes[start] = Minute(start)
+        return minute
 
     async def read(self) -> Activity:
         """The activity of all workers, merged in a thread: there may be thousands of records."""

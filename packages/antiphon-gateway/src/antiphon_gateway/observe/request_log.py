@@ -69,10 +69,10 @@ class RequestLog:
             if record.defect is not None:
                 _log_defect(record)
                 continue
-            outcome = record.outcome
-            level = logging.WARNING if outcome == "failed" else logging.INFO
+            is_answered = record.error is None and record.status < 400
+            level = logging.INFO if is_answered or record.outcome != "failed" else logging.WARNING
             if logger.isEnabledFor(level):
-                _log(record, outcome, level)
+                _log(record, level)
 
     def add_refused(self, records: Sequence[Record]) -> None:
         """Refusals of any number have lines of their own (`RefusalLog`)."""
@@ -80,11 +80,11 @@ class RequestLog:
 
 def _log_defect(record: Record) -> None:
     defect, record.defect = record.defect, None  # its frames hold the request
-    fields = request_fields(record, record.outcome)
+    fields = request_fields(record)
     logger.error("internal error while handling a request", exc_info=defect, extra=fields)
 
 
-def _log(record: Record, outcome: str, level: int) -> None:
+def _log(record: Record, level: int) -> None:
     target = f"{record.provider}/{record.model}" if record.model else record.provider or "no provider"
     asked = f"{record.client_format} {record.requested_model or record.operation}".strip()
     message = f"{asked} -> {target} {record.status} in {record.seconds:.3f} s"
@@ -92,16 +92,16 @@ def _log(record: Record, outcome: str, level: int) -> None:
         overhead = round(record.overhead_seconds * 1000, 3)
         fields = _further_fields(record, {"request_id": record.request_id, "overhead_ms": overhead})
     else:
-        fields = request_fields(record, outcome)
+        fields = request_fields(record)
     log_request(logger, level, message, fields)
 
 
-def request_fields(record: Record, outcome: str) -> dict[str, Any]:
+def request_fields(record: Record) -> dict[str, Any]:
     """The facts of a finished request, by their name in the log."""
     fields: dict[str, Any] = {
         "request_id": record.request_id,
         "status": record.status,
-        "outcome": outcome,
+        "outcome": record.outcome,
         "operation": record.operation,
         "client_format": record.client_format,
         "key": record.key,

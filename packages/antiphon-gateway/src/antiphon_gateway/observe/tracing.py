@@ -48,15 +48,16 @@ class RequestTracer:
         self.base_urls: Mapping[str, str] = {}
         """The addresses of the providers by name."""
         self._is_global = recorder is None
-        self._nowhere_until = 0.0  # no exporter is set up; checked again at this time
+        self.nowhere_until = 0.0
+        """No exporter is set up; looked for again at this time."""
         try:
             self._recorder = recorder or Telemetry()
         except ExtraMissing:
-            self._nowhere_until = float("inf")
+            self.nowhere_until = float("inf")
 
     def start(self, record: Record, headers: Mapping[str, str]) -> None:
         """Start the span of a request whose model is known. `headers` are the client's, their names in lower case."""
-        self.is_on = time.monotonic() >= self._nowhere_until and self._is_traced()
+        self.is_on = time.monotonic() >= self.nowhere_until and self._is_traced()
         if self.is_on:
             record.span, record.span_began = self._start_span(record, headers)
             record.trace_headers = self._recorder.headers(record.span)
@@ -110,7 +111,7 @@ class RequestTracer:
         from opentelemetry import trace as otel
 
         if isinstance(otel.get_tracer_provider(), otel.ProxyTracerProvider):
-            self._nowhere_until = time.monotonic() + _LOOK_SECONDS
+            self.nowhere_until = time.monotonic() + _LOOK_SECONDS
             return False
         return True
 

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, ClassVar, TypeAlias
 
 from antiphon.errors import AntiphonError, InvalidModelName, RoutingError, StoreError, UnknownResponse, WireError
+from antiphon.http.governor import Hold
 from antiphon.http.headers import header_text
 from antiphon.http.messages import ClientRequest, Response
 from antiphon.http.server.application import BodyKind
@@ -68,6 +70,11 @@ class MeteredRequest(ABC):
         self.key = key
         self.owner = key.name or ("" if loaded.keys.allows_anonymous else None)
         """The client whose bytes are counted; None: it has shown no key, although there are keys."""
+        if self.owner is None:
+            self.max_body = MAX_KEYLESS_BYTES
+        else:
+            takes_content = endpoint.action in _CONTENT_ACTIONS
+            self.max_body = loaded.limits.max_body_bytes if takes_content else MAX_SETTINGS_BYTES
         session = request.session
         self.connection = session if isinstance(session, ConnectionAnswers) else None
         """The answers of the client's WebSocket connection, if it has one."""
@@ -82,14 +89,6 @@ class MeteredRequest(ABC):
         self._is_over_limit = self._is_handed_over = False
 
     # What the server asks.
-
-    @property
-    def max_body(self) -> int:
-        """The most bytes that the body may have."""
-        action = self.endpoint.action
-        if action in _CONTENT_ACTIONS and self.owner is not None:
-            return self.loaded.limits.max_body_bytes
-        return MAX_KEYLESS_BYTES if self.owner is None else MAX_SETTINGS_BYTES
 
     async def run(self) -> Response:
         """The response for the client; recorded, unless its body follows."""
@@ -147,7 +146,9 @@ class MeteredRequest(ABC):
 
     def call(self, targets: Sequence[Target], prepare: Prepare, **options: Any) -> ProviderCall:
         """A call of the targets, in order, until one answers. Attempts and waiting are in the record."""
-        self.services.spans.start(self.record, self.request.headers)
+        spans, headers = self.services.spans, self.request.headers
+        if "traceparent" in headers or time.monotonic() >= spans.nowhere_until:
+            spans.start(self.record, headers)
         return ProviderCall(targets, prepare, self.record, **options)
 
     def targets(self, model: str) -> list[Target]:
@@ -267,6 +268,12 @@ class SocketRequest(MeteredRequest):
         error = ProviderError("connect with a WebSocket, or send POST", "invalid_request", code="upgrade_required")
         headers = {"upgrade": "websocket", "connection": "Upgrade"}
         return error_response(self.endpoint.format, error, status=426, headers=headers)
+
+
+def count_copy(hold: Hold | None, size: int) -> None:
+    """Count the copy of a body that is made while it is worked on: parsed, or written again. Raises `Overloaded`."""
+    if hold is not None and (refusal := hold.grow(size, is_copy=True)):
+        raise Overloaded(refusal)
 
 
 def header_list(text: list[str]) -> str:

@@ -38,32 +38,33 @@ def test_a_new_key_is_long_random_and_plain() -> None:
     [
         ({"authorization": f"Bearer {KEY}"}, "laptop"),
         ({"authorization": f"bearer  {KEY} "}, "laptop"),
-        ({"x_api_key": KEY}, "laptop"),
-        ({"x_goog_api_key": KEY}, "laptop"),
-        ({"query_key": KEY}, "laptop"),
+        ({"x-api-key": KEY}, "laptop"),
+        ({"x-goog-api-key": KEY}, "laptop"),
+        ({"key": KEY}, "laptop"),
         ({"authorization": "Bearer a key of one's own"}, "BARE"),
-        ({"authorization": "Bearer unknown", "x_api_key": KEY}, "laptop"),
-        ({"x_api_key": OTHER}, hash_key(OTHER)[:15]),
+        ({"authorization": "Bearer unknown", "x-api-key": KEY}, "laptop"),
+        ({"x-api-key": OTHER}, hash_key(OTHER)[:15]),
         ({}, None),
         ({"authorization": KEY}, None),
         ({"authorization": f"Basic {KEY}"}, None),
         ({"authorization": "Bearer "}, None),
-        ({"x_api_key": ""}, None),
-        ({"x_api_key": KEY[:-1]}, None),
-        ({"x_api_key": f"{KEY}0"}, None),
-        ({"x_api_key": KEY.upper()}, None),
-        ({"x_api_key": hash_key(KEY)}, None),
-        ({"x_api_key": "\udcff\udc80 not text"}, None),
-        ({"x_api_key": "é" * 10_000}, None),
+        ({"x-api-key": ""}, None),
+        ({"x-api-key": KEY[:-1]}, None),
+        ({"x-api-key": f"{KEY}0"}, None),
+        ({"x-api-key": KEY.upper()}, None),
+        ({"x-api-key": hash_key(KEY)}, None),
+        ({"x-api-key": "\udcff\udc80 not text"}, None),
+        ({"x-api-key": "é" * 10_000}, None),
     ],
 )
 def test_check(presented: dict[str, str], name: str | None) -> None:
-    found = KEYS.authenticate(**presented)
+    query = {name: value for name, value in presented.items() if name == "key"}
+    found = KEYS.authenticate({name: value for name, value in presented.items() if name != "key"}, query)
     assert (found.name if found is not None else None) == name
 
 
 def test_what_a_client_may_do_comes_from_its_settings() -> None:
-    laptop = KEYS.authenticate(x_api_key=KEY)
+    laptop = KEYS.authenticate({"x-api-key": KEY}, {})
     assert laptop == ClientKey(
         name="laptop", models=("claude-*", "gpt-5"), strict=True, requests_per_minute=3, key_hash=hash_key(KEY)
     )
@@ -73,7 +74,7 @@ def test_what_a_client_may_do_comes_from_its_settings() -> None:
         False,
         False,
     ]
-    bare = KEYS.authenticate(authorization="Bearer a key of one's own")
+    bare = KEYS.authenticate({"authorization": "Bearer a key of one's own"}, {})
     assert bare is not None
     assert bare.may_use("anything")
 
@@ -109,7 +110,7 @@ def test_without_keys_only_this_machine_is_served() -> None:
     assert not keys.allows_peer("192.0.2.1")
     assert KEYS.allows_peer("192.0.2.1")
     assert not KEYS.allows_anonymous
-    assert keys.authenticate(x_api_key="anything") is None
+    assert keys.authenticate({"x-api-key": "anything"}, {}) is None
 
 
 def test_a_lookup_does_not_depend_on_the_number_of_keys() -> None:
@@ -127,10 +128,10 @@ def test_a_lookup_does_not_depend_on_the_number_of_keys() -> None:
     known = ClientKeys(Config(keys=keys), {})
     known._known = {CountedDigest(digest): client for digest, client in known._known.items()}
     CountedDigest.compared = 0
-    found = known.authenticate(authorization="Bearer sk-1999")
+    found = known.authenticate({"authorization": "Bearer sk-1999"}, {})
     assert found is not None
     assert found.name == "k1999"
-    assert known.authenticate(authorization="Bearer sk-2000") is None
+    assert known.authenticate({"authorization": "Bearer sk-2000"}, {}) is None
     assert CountedDigest.compared <= 2
 
 
@@ -141,9 +142,9 @@ def test_expired_and_disabled_keys_are_not_accepted() -> None:
         for name, expires in {"past": now - timedelta(seconds=1), "future": now + timedelta(days=1)}.items()
     )
     known = ClientKeys(Config(keys=keys), {})
-    assert known.authenticate(x_api_key="past") is None
-    assert known.authenticate(x_api_key="future") is not None
-    past = known.find(None, "unknown", "past", "future")
+    assert known.authenticate({"x-api-key": "past"}, {}) is None
+    assert known.authenticate({"x-api-key": "future"}, {}) is not None
+    past = known.find({"authorization": "Bearer unknown", "x-api-key": "past", "x-goog-api-key": "future"}, {})
     assert past is not None
     assert past.refusal().startswith("this API key expired at 2")
     assert ClientKey(name="off", is_disabled=True).refusal() == "this API key is disabled"

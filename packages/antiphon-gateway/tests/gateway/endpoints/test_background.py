@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from antiphon.wire import FORMATS
+from antiphon.parts import Text
+from antiphon.wire import FORMATS, formats
+from antiphon.wire.request import Message, ModelRequest
 from antiphon_gateway.config.settings import ClientKeySettings
 from gateway.rig import FAST, Rig, rig
 from gateway.strict_upstream import hang, text_answer, trickle
@@ -255,3 +257,14 @@ def test_events_above_the_limit_end_an_answer_with_an_error() -> None:
         gateway.upstreams["anthropic"].answer = lambda _: text_answer("short")
         again = client.post("/v1/responses", {"model": "to-anthropic", "input": "Hi", "background": True}).json["id"]
         wait_for(lambda: client.get(f"/v1/responses/{again}").json["status"] == "completed")
+
+
+@pytest.mark.parametrize("format_name", ["openai-chat", "anthropic", "gemini"])
+def test_background_is_any_other_field_where_a_format_has_no_such_answers(gateway: Rig, format_name: str) -> None:
+    gateway.clear()
+    asked = ModelRequest(model="m", messages=(Message("user", (Text("Hi"),)),), max_output_tokens=9)
+    body = {**formats[format_name].write_request(asked).body, "background": True}
+    with gateway.client() as client:
+        got = client.ask(format_name, f"to-{format_name}", body, streams=False)
+    assert got.status in (200, 400), got.body  # as the provider likes it
+    assert [sent["background"] for sent in gateway.upstreams[format_name].bodies] == [True]

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
+import socket
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import msgspec
 import pytest
+from msgspec import structs
 
 from antiphon.errors import WireError
 from antiphon.providers.presets import PRESETS
@@ -17,7 +22,10 @@ from antiphon_gateway.endpoints.tokens import (
     request_tokens,
     rewrite_count_body,
 )
+from gateway.rig import FAST, rig
+from gateway.strict_upstream import hang
 from support.local_server import LocalServer
+from support.waiting import until
 from wire.gemini.official_sdk import Server
 
 HELLO: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "Is it raining in Oslo?"}]}
@@ -138,3 +146,31 @@ def test_where_an_upstream_counts(preset: str, base_url: str, address: str | Non
 )
 def test_what_an_upstream_is_sent(format_name: str, body: bytes, sent: bytes) -> None:
     assert rewrite_count_body(format_name, body, "b") == sent
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/messages/count_tokens", {"model": "to-anthropic", "messages": [{"role": "user", "content": "{text}"}]}),
+        ("/api/embed", {"model": "embed", "input": "{text}"}),
+    ],
+)
+def test_the_copies_of_a_body_are_counted_while_it_is_worked_on(path: str, body: dict[str, Any]) -> None:
+    settings = structs.replace(FAST, max_buffered_bytes=1_000_000)
+    question = {"model": "to-openai-chat", "messages": [{"role": "user", "content": "x" * 300_000}]}
+    with rig(settings, models={"embed": ["openai-chat/text-embedding-3-small"]}) as gateway:
+        upstream = gateway.upstreams["openai-chat"]
+        upstream.faults.append(hang())
+        with gateway.client() as first, gateway.client() as second, ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(first.post, "/v1/chat/completions", question)
+            until(lambda: upstream.received)
+            long, short = (
+                msgspec.json.encode(body).replace(b"{text}", b"word " * count) for count in (390_000 // 5, 100)
+            )
+            refused, answered = second.post(path, long), second.post(path, short)
+            first._connection.sock.shutdown(socket.SHUT_RDWR)
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                waiting.result(10)
+    assert refused.status == 503, refused.body[:300]
+    assert answered.status != 503, answered.body[:300]
+    assert b"max_buffered_bytes" in refused.body

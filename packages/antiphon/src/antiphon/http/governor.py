@@ -71,35 +71,28 @@ class Hold(Struct, eq=False):
     owner: str | None
     size: int = 0
 
-    def grow(self, size: int) -> str:
-        """Count `size` more bytes. Returns why that is refused, and counts nothing; empty if they are counted."""
+    def grow(self, size: int, *, is_copy: bool = False) -> str:
+        """Count `size` more bytes. Returns why that is refused, and counts nothing; empty if they are counted.
+
+        `is_copy`: of what is held already, which working on it takes. Copies may be half as much as everything that waits. A
+        request that is alone is always worked on: it was accepted.
+        """
         governor, owner = self._governor, self.owner
         # While less than half is in use by all, no client with a key has too much.
         if (governor.used + size) * 2 > governor.limit or owner is None:
-            refusal = governor.excess(owner, size)
+            if not is_copy:
+                refusal = governor.excess(owner, size)
+            elif self.size == governor.used:
+                refusal = ""
+            else:
+                is_alone = self.size == governor.used_by.get(owner)
+                refusal = governor.excess(owner, size, _WORKING_SHARE, is_alone=is_alone)
             if refusal:
                 return refusal
-        self._count(size)
-        return ""
-
-    def grow_working(self, size: int) -> str:
-        """Count the copies that working on the held bytes takes. Returns why that is refused, as `grow`.
-
-        They may be half as much as everything that waits. A request that is alone is always worked on: it was accepted.
-        """
-        governor, owner = self._governor, self.owner
-        if self.size != governor.used:
-            is_alone = self.size == governor.used_by.get(owner)
-            if refusal := governor.excess(owner, size, _WORKING_SHARE, is_alone=is_alone):
-                return refusal
-        self._count(size)
-        return ""
-
-    def _count(self, size: int) -> None:
-        governor, owner = self._governor, self.owner
         self.size += size
         governor.used += size
         governor.used_by[owner] = governor.used_by.get(owner, 0) + size
+        return ""
 
     def another(self) -> Hold:
         """A hold of the same client, with nothing in it."""

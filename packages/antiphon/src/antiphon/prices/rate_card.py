@@ -78,7 +78,7 @@ class RateCard:
         `prompt_size` is for the sum of several calls: how large the prompt of each was.
         """
         known = self._by_time.get(at // self._step) or self._in_force(at)
-        rates = known.for_prompt(prompt_size or tokens[0])
+        rates = known.for_prompt(prompt_size or tokens[0]) if known.larger else known.smallest
         if not rates.is_complete and not rates.has_price(tokens):
             return None
         nanodollars: int = (sum(map(mul, tokens, rates.inclusive)) + _UNIT // 2) // _UNIT
@@ -113,21 +113,21 @@ class RateCard:
 class _RatesBySize:
     """The price of a time, as rates for each size of the prompt that changes them."""
 
-    __slots__ = ("_larger", "_smallest", "price")
+    __slots__ = ("larger", "price", "smallest")
 
     def __init__(self, price: Price) -> None:
         self.price = price
         tiers = (amount for kind in KINDS if isinstance(amount := getattr(price, kind), Tiers))
         starts = sorted({start for amount in tiers for start, _ in amount.above}, reverse=True)
-        self._larger = [(start, _Rates(price, start + 1)) for start in starts]
-        self._smallest = _Rates(price, 0)
+        self.larger = [(start, _Rates(price, start + 1)) for start in starts]
+        self.smallest = _Rates(price, 0)
 
     def for_prompt(self, size: int) -> _Rates:
         """The rates of a call with so many tokens in its prompt."""
-        for start, rates in self._larger:
+        for start, rates in self.larger:
             if size > start:
                 return rates
-        return self._smallest
+        return self.smallest
 
 
 class _Rates:

@@ -61,12 +61,6 @@ class StreamedResponse(PausedBody):
         assert self._failure is not None, "it waits until something arrives, or nothing more will"
         return copy_failure(self._failure)
 
-    def on_head(self, status: int, headers: Mapping[str, str]) -> None:
-        """The head has arrived."""
-        self.status, self.headers = status, headers
-        if self._waiter is not None and not self._is_whole:
-            self._wake()
-
 
 class ClientConnection(asyncio.Protocol):
     """A connection to an upstream. `connections` has it while it is open, `idle` while it is idle."""
@@ -193,7 +187,9 @@ class ClientConnection(asyncio.Protocol):
             return
         try:
             if not had_head and parser.has_head:
-                receiver.on_head(parser.status, parser.headers)
+                receiver.status, receiver.headers = parser.status, parser.headers
+                if receiver._waiter is not None and not receiver._is_whole:
+                    receiver._wake()
             if content and self._receiver is receiver:
                 receiver.on_body(content)
             if parser.is_complete and self._receiver is not None:

@@ -192,15 +192,14 @@ class StreamNormalizer:
 
     def feed(self, events: bytes) -> bytes:
         """The events, as they came if their indices are right."""
-        if b'"tool_calls"' not in events and b'"index"' in events:
+        first = events.find(b'"tool_calls"')
+        if first < 0 and b'"index"' in events:
             return events
         if b"\r" not in events:
-            return b"\n\n".join(
-                [
-                    event if b'"tool_calls"' not in event and b'"index"' in event else self._normalize(event)
-                    for event in events.split(b"\n\n")
-                ]
-            )
+            # What comes before the first call needs no look, if its indices are there.
+            start = max(0, events.rfind(b"\n\n", 0, max(0, first)))
+            start = start if events.find(b'"index"', 0, start) >= 0 else 0
+            return events[:start] + b"\n\n".join(map(self._normalize, events[start:].split(b"\n\n")))
         borders = [0, *(border.end() for border in _event_borders(events)), len(events)]
         pieces = [events[start:end] for start, end in pairwise(borders)]
         return b"".join([piece if (new := self._normalize(piece)) is piece else new + b"\n\n" for piece in pieces])
@@ -208,7 +207,7 @@ class StreamNormalizer:
     def _normalize(self, event: bytes) -> bytes:
         """The event itself if its indices are right; another one without its blank line if not."""
         has_calls = b'"tool_calls"' in event
-        if not event or (not has_calls and b'"index"' in event):
+        if b"{" not in event or (not has_calls and b'"index"' in event):
             return event
         if has_calls and not self._is_renumbered and _is_fragment_of_open_call(event):
             return event
