@@ -5,12 +5,16 @@ from then on, so `kill -9` loses nothing; only a machine that loses its power do
 segments of a few MiB and deleted when their rows are committed. The owner holds a lock on each; at the start of a gateway the
 segments that no process holds are read, and their rows committed under the name of their writer, which keeps them from being
 written twice.
+
+A request that was sent and has no row yet is in a slot of another file, mapped into memory: a store into it costs no system call,
+and survives the process, too. Those that a killed process left become rows with an estimate of their prompt.
 """
 
 from __future__ import annotations
 
 import fcntl
 import logging
+import mmap
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -26,10 +30,15 @@ logger = logging.getLogger("antiphon.gateway")
 
 _SUFFIX = ".rows"
 _SEGMENT_BYTES = 4 << 20
+_SENT_SUFFIX = ".sent"
+_SLOT_BYTES, _SLOTS = 1024, 2048
+"""What is sent beyond so many requests, or has longer names, is kept in memory only."""
 _FRESH_SECONDS = 3600
 
 _decoder = msgspec.json.Decoder(tuple[int, UsageRow])
-_encode_lines = msgspec.json.Encoder().encode_lines
+_row_decoder = msgspec.json.Decoder(UsageRow)
+_encoder = msgspec.json.Encoder()
+_encode, _encode_lines = _encoder.encode, _encoder.encode_lines
 
 
 class RowJournal:
@@ -44,23 +53,51 @@ class RowJournal:
         self._segments: list[tuple[Path, int, int]] = []  # full ones: path, descriptor, last number
         self._count = 0
         self._has_failed = False
+        self._sent: mmap.mmap | None = None
+        self._sent_descriptor = -1
+        self._free = list(range(0, _SLOTS * _SLOT_BYTES, _SLOT_BYTES))
 
-    def append(self, first: int, rows: Sequence[UsageRow]) -> None:
-        """Keep rows, numbered from `first`."""
-        lines = _encode_lines(list(enumerate(rows, start=first)))
+    def begin(self, row: UsageRow) -> int:
+        """Keep what is known of a request that is sent now, in the slot that is returned; -1: there is no room."""
+        try:
+            sent = self._sent or self._map_sent()
+        except OSError as error:
+            self._warn(error)
+            return -1
+        data = _encode(row)
+        if not self._free or len(data) > _SLOT_BYTES - 2:
+            return -1
+        slot = self._free.pop()
+        sent[slot + 1 : slot + 2 + len(data)] = data + b"\n"
+        sent[slot] = 1  # complete from here on
+        return slot
+
+    def append(self, first: int, rows: Sequence[UsageRow], sent: Sequence[int] = ()) -> None:
+        """Keep rows, numbered from `first`. They stand for what `begin` kept in the slots `sent`."""
+        if rows:
+            self._write(first, _encode_lines(list(enumerate(rows, start=first))))
+        for slot in sent:
+            if slot >= 0 and self._sent is not None:
+                self._sent[slot] = 0
+                self._free.append(slot)
+
+    def _write(self, first: int, lines: bytes) -> None:
         try:
             if self._descriptor < 0 or self._size > _SEGMENT_BYTES:
                 self._begin_segment(first - 1)
             os.write(self._descriptor, lines)
             self._size += len(lines)
         except OSError as error:
-            if not self._has_failed:
-                logger.warning(
-                    "usage ledger: cannot write %s: %s; until rows are committed they are only in memory",
-                    self._folder,
-                    error.strerror,
-                )
-            self._has_failed = True
+            self._warn(error)
+
+    def _warn(self, error: OSError) -> None:
+        if not self._has_failed:
+            logger.warning(
+                "usage ledger: cannot write %s: %s; until rows are committed they are only in memory",
+                self._folder,
+                error.strerror,
+            )
+        self._has_failed = True
 
     def committed(self, number: int) -> None:
         """The rows up to `number` are in the database."""
@@ -79,6 +116,24 @@ class RowJournal:
                 path.unlink(missing_ok=True)
             os.close(descriptor)
         self._segments = []
+        if self._sent is not None:
+            self._sent.close()
+            self._sent = None
+            if is_empty:
+                self._sent_path.unlink(missing_ok=True)
+            os.close(self._sent_descriptor)
+
+    @property
+    def _sent_path(self) -> Path:
+        return self._folder / f"{self._writer}{_SENT_SUFFIX}"
+
+    def _map_sent(self) -> mmap.mmap:
+        make_private_folder(self._folder)
+        self._sent_descriptor = descriptor = open_private_file(self._sent_path)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.write(descriptor, bytes(_SLOTS * _SLOT_BYTES))  # a store into a page without a block would kill the process
+        self._sent = mmap.mmap(descriptor, _SLOTS * _SLOT_BYTES)
+        return self._sent
 
     def _begin_segment(self, last: int) -> None:
         if self._descriptor >= 0:
@@ -94,13 +149,13 @@ class RowJournal:
 
 def has_segments(folder: Path) -> bool:
     """Whether a folder has rows of some writer."""
-    return folder.is_dir() and any(folder.glob(f"*{_SUFFIX}"))
+    return folder.is_dir() and any(path.suffix in (_SUFFIX, _SENT_SUFFIX) for path in folder.iterdir())
 
 
 def recover(folder: Path, write: Callable[[str, int, Sequence[UsageRow]], int]) -> int:
     """Pass the rows of processes that are gone to `write`, with the name of their writer and the number of the first; and delete
     their segments. How many rows `write` added: a process may have written most of them before it was killed."""
-    found = 0
+    found, ended = 0, set[tuple[str, int]]()
     for path in sorted(folder.glob(f"*{_SUFFIX}"), key=lambda path: (len(path.name), path.name)):
         with _held(path) as descriptor:
             if descriptor is None:
@@ -110,8 +165,32 @@ def recover(folder: Path, write: Callable[[str, int, Sequence[UsageRow]], int]) 
                 continue  # its owner may be about to lock it
             if numbered:
                 found += write(path.stem.rpartition("-")[0], numbered[0][0], [row for _, row in numbered])
+                ended.update((row.request_id, row.attempt) for _, row in numbered)
+            path.unlink(missing_ok=True)
+    for path in sorted(folder.glob(f"*{_SENT_SUFFIX}")):
+        with _held(path) as descriptor:
+            if descriptor is None:
+                continue
+            sent = [row for row in _read_sent(descriptor) if (row.request_id, row.attempt) not in ended]
+            if not sent and time.time() - os.fstat(descriptor).st_mtime < _FRESH_SECONDS:
+                continue  # its owner may be about to lock it
+            if sent:
+                found += write(f"{path.stem} sent", 1, sent)
             path.unlink(missing_ok=True)
     return found
+
+
+def _read_sent(descriptor: int) -> list[UsageRow]:
+    """The requests that were in progress. What the attempts before the last one of a request brought is not known."""
+    with os.fdopen(os.dup(descriptor), "rb") as file:
+        slots = iter(lambda: file.read(_SLOT_BYTES), b"")
+        rows = [_row_decoder.decode(slot[1:].partition(b"\n")[0]) for slot in slots if slot[0]]
+    rows.sort(key=lambda row: (row.at, row.attempt))
+    last = {row.request_id: row.attempt for row in rows}
+    for row in rows:
+        if row.attempt != last[row.request_id]:
+            row.metering, row.prompt_tokens = "free", 0
+    return rows
 
 
 @contextmanager

@@ -95,6 +95,8 @@ class UsageLedger:
         self._problem = ""
         self._name = new_id()
         self._journal = None if journal is None else RowJournal(journal, self._name)
+        self.begin: Callable[[UsageRow], int] = (lambda _: -1) if self._journal is None else self._journal.begin
+        """A request is sent: its row, if the process is killed before `add_all` gets another one."""
         self._writer: LedgerWriter | None = None
         self._has_old_rows = True  # perhaps
         self._spent: dict[Label, Spent] = {}
@@ -110,13 +112,15 @@ class UsageLedger:
         """Add a row. It is written within about `interval` seconds."""
         self.add_all((row,))
 
-    def add_all(self, rows: Sequence[UsageRow]) -> None:
-        """Add the rows of a request."""
+    def add_all(self, rows: Sequence[UsageRow], sent: Sequence[int] = ()) -> None:
+        """Add the rows of a request. `sent` is what `begin` returned for it."""
         if len(self._pending) + len(rows) > self._max_pending:
             self._drop(len(rows))
-            return
+            rows = ()
         if self._journal is not None:
-            self._journal.append(self._added + 1, rows)
+            self._journal.append(self._added + 1, rows, sent)
+        if not rows:
+            return
         self._added += len(rows)
         self._pending.extend(rows)
         if not self._has_rows.is_set():

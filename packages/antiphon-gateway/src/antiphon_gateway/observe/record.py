@@ -84,6 +84,8 @@ class Record(CallReport, kw_only=True):
     """The text of the answer so far, in bytes of UTF-8; counted if the provider reports no usage."""
     broken_tokens: int = 0
     """An estimate for streams that broke without reporting usage and were finished by another target."""
+    sent: list[int] | None = None
+    """What the ledger knows of its attempts before they end (`UsageLedger.begin`)."""
     span: Any = None
     """Its span of OpenTelemetry, if it is traced."""
     span_began: int = 0

@@ -14,10 +14,13 @@ from typing import Protocol
 from antiphon.http.server.application import Traffic
 from antiphon.logs import lines_written_together
 from antiphon.prices.table import PriceTable
+from antiphon.providers.call import CallReport
+from antiphon.providers.keys.ring import KeyLease
+from antiphon.providers.routes import Target
 from antiphon_gateway.access.accounts import ClientAccounts
 from antiphon_gateway.access.client_keys import ClientKey
 from antiphon_gateway.ledger.ledger import UsageLedger
-from antiphon_gateway.observe.metering import tokens_of, usage_rows
+from antiphon_gateway.observe.metering import sent_row, tokens_of, usage_rows
 from antiphon_gateway.observe.record import Record
 from antiphon_gateway.observe.refusal_log import RefusalLog
 
@@ -60,9 +63,11 @@ class Recorder:
         if (self._ledger is not None or key.is_limited) and record.attempts:
             rows = usage_rows(record, prices)
             if self._ledger is not None:
-                self._ledger.add_all(rows)
+                self._ledger.add_all(rows, record.sent or ())
             if key.is_limited:
                 self._accounts.charge(key, tokens_of(rows), sum(row.cost or 0 for row in rows))
+        elif record.sent and self._ledger is not None:
+            self._ledger.add_all((), record.sent)
         self._unpublished.append(record)
         if record.defect is not None or len(self._unpublished) >= _MAX_UNPUBLISHED:
             self.publish()  # the traceback of a defect is dropped when this returns
@@ -72,6 +77,13 @@ class Recorder:
             else:
                 self._is_publishing_soon = True
                 asyncio.get_running_loop().call_later(_PUBLISH_SECONDS, self._publish_now)
+
+    def on_send(self, record: CallReport, target: Target, lease: KeyLease | None) -> None:
+        """An attempt is sent: if the process is killed before its end, the ledger has it all the same."""
+        assert isinstance(record, Record), "it is of a request"
+        if self._ledger is not None:
+            slot = self._ledger.begin(sent_row(record, target, "" if lease is None else lease.name))
+            record.sent = [*(record.sent or ()), slot]
 
     def refuse(self, record: Record, peer: str, *, is_logged: bool = False) -> None:
         """Record a refused request, one of any number: its client is not known, or over a limit.

@@ -149,7 +149,7 @@ class MeteredRequest(ABC):
         spans, headers = self.services.spans, self.request.headers
         if "traceparent" in headers or time.monotonic() >= spans.nowhere_until:
             spans.start(self.record, headers)
-        return ProviderCall(targets, prepare, self.record, **options)
+        return ProviderCall(targets, prepare, self.record, on_send=self.services.recorder.on_send, **options)
 
     def targets(self, model: str) -> list[Target]:
         """The targets of a model, in order. Raises `InvalidModelName`, and `RoutingError` if it is not there for this client."""

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from antiphon.errors import StoreError, StoreUnreachable
 from antiphon.history.sql.database import Database
@@ -219,6 +220,29 @@ def test_rows_of_a_killed_process_are_recovered_once(
     ledger.close()
     assert row_ids(database) == ["r1", "r2", "r3", "r4", "r5", "r7"]
     assert "recovered 2 rows" in caplog.text
+    assert not list(folder.iterdir())
+
+
+def test_requests_in_progress_of_a_killed_process_are_rows(address: str, database: Database, tmp_path: Path) -> None:
+    folder = tmp_path / "journal"
+    journal = RowJournal(folder, "killed")
+    slots = [journal.begin(structs.replace(row(number), prompt_tokens=number)) for number in range(1, 5)]
+    journal.begin(structs.replace(row(4), attempt=2, prompt_tokens=4, at=row(4).at + 1))
+    journal.begin(row(5))
+    journal.append(1, [], slots[:1])  # it had no row
+    journal.append(1, [row(2)], slots[1:2])
+    journal.append(2, [row(5)])  # killed before its slot was given back
+    again = journal.begin(row(6))
+    journal.close(is_empty=False)  # as the kernel does
+    assert again == slots[1]
+    ledger = UsageLedger(lambda: open_operator_database(address), journal=folder, interval=0.01)
+    ledger.recover()
+    ledger.add(row(7))
+    assert ledger.flush(30)
+    ledger.close()
+    assert sorted(row_ids(database)) == ["r2", "r3", "r4", "r4", "r5", "r6", "r7"]
+    tokens = database.rows("SELECT prompt_tokens FROM attempts WHERE request_id = 'r4' ORDER BY attempt")
+    assert [count for (count,) in tokens] == [0, 4], "what the first attempt brought is not known"
     assert not list(folder.iterdir())
 
 

@@ -325,8 +325,8 @@ def test_kill_9_loses_no_row_of_an_answered_request(request: pytest.FixtureReque
     calls, _, ids, _ = books(address)
     assert set(answered) <= ids
     attempts, asked = sum(calls.values()), sum(upstream.calls.values())
-    assert attempts <= asked, "no row was written twice"
-    assert attempts >= asked - 3 * 3, "only the request in progress at each kill is missing"
+    assert attempts >= asked, "the request in progress at each kill is there, too"
+    assert attempts <= asked + 3, "no row was written twice; one may not have reached the upstream at each kill"
 
 
 @pytest.mark.slow
@@ -353,8 +353,9 @@ def test_client_upstream_and_ledger_agree_while_processes_are_killed(postgres: s
                     shared.kill()
                     shared.start()
                 else:
-                    os.kill(gateway.workers[kill % 2], signal.SIGKILL)
-                    until(lambda: len(gateway.workers) == 2)
+                    killed = gateway.workers[kill % 2]
+                    os.kill(killed, signal.SIGKILL)
+                    until(lambda killed=killed: len({*gateway.workers} - {killed}) == 2)
             stop.set()
             for thread in threads:
                 thread.join(4 * PATIENCE)
@@ -365,5 +366,5 @@ def test_client_upstream_and_ledger_agree_while_processes_are_killed(postgres: s
     print(f"client {len(answered)}, upstream {asked}, ledger {attempts} attempts of {len(ids)} requests")
     assert len(set(answered)) == len(answered) > kills * 40
     assert set(answered) <= ids, "every answer is in the ledger"
-    assert attempts <= asked, "no row was written twice"
-    assert attempts >= asked - 3 * clients * kills, "only requests in progress at a kill are missing"
+    assert attempts >= asked, "requests in progress at a kill are there, too"
+    assert attempts <= asked + clients * kills, "no row was written twice; some may not have reached the upstream"

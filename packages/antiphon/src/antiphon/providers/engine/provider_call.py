@@ -95,6 +95,8 @@ class ProviderCall(Struct, eq=False):
     """Makes a request that continues a text, if the model can."""
     on_retry: Callable[[RetryScheduled], None] | None = None
     """Is called before each wait."""
+    on_send: Callable[[CallReport, Target, KeyLease | None], None] | None = None
+    """Is called before each attempt is sent."""
 
     _plan: RetryPlan | None = None
     _probe: int = 0
@@ -123,6 +125,8 @@ class ProviderCall(Struct, eq=False):
                 )
             except NoUsableCredential:
                 return await self._perform(self._new_plan().begin(settings), prepared)
+        if self.on_send is not None:
+            self.on_send(report, target, lease)
         at = 0.0 if settings.total is None else settings.clock()
         attempt, began = prepared.attempt(lease, settings.total, report), time.monotonic()
         try:
@@ -203,6 +207,8 @@ class ProviderCall(Struct, eq=False):
                 step = plan.begin(prepared.settings, is_probe=bool(self._probe))
             elif isinstance(step, Send):
                 assert prepared is not None, "it is sent"
+                if self.on_send is not None:
+                    self.on_send(self.report, plan.target, step.lease)
                 attempt, began = prepared.attempt(step.lease, plan.time_left(), self.report), time.monotonic()
                 try:
                     limited = prepared.streams and bool(plan.others)
