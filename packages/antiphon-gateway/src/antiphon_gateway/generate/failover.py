@@ -7,6 +7,7 @@ broken stream cost is counted.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from math import inf
 
@@ -14,6 +15,7 @@ from antiphon.http.governor import Hold
 from antiphon.providers.engine.continuation import Continuation
 from antiphon.providers.engine.provider_call import ProviderCall
 from antiphon.providers.engine.reply import StreamReply, UpstreamFailed
+from antiphon.providers.routes import Target
 from antiphon.wire.capabilities import look_up
 from antiphon.wire.output import ProviderError
 from antiphon.wire.request import ModelRequest
@@ -31,23 +33,21 @@ _TOKENS_PER_SECOND = 10_000
 """A long prompt is waited for longer: models read about so many tokens in a second."""
 
 
-def first_token_limit(loaded: LoadedConfig, request: ModelRequest, record: Record) -> float:
+def first_token_limit(loaded: LoadedConfig, request: ModelRequest, record: Record, targets: Sequence[Target]) -> float:
     """Seconds until the first visible output of a stream for which another target is left."""
     given = loaded.config.gateway.first_token_seconds
     if given is not None:
         return given
     reading = record.prompt_estimate / _TOKENS_PER_SECOND
-    return (THINKING_SECONDS if _may_think(loaded, request) else FIRST_TOKEN_SECONDS) + reading
+    return (THINKING_SECONDS if _may_think(loaded, request, targets) else FIRST_TOKEN_SECONDS) + reading
 
 
-def _may_think(loaded: LoadedConfig, request: ModelRequest) -> bool:
+def _may_think(loaded: LoadedConfig, request: ModelRequest, targets: Sequence[Target]) -> bool:
     """Whether the answer may begin with hidden reasoning: the request asks for it, or a target always does it."""
     if request.reasoning is not None:
         return True
-    return any(
-        _thinks_unasked(target.model, loaded.providers[target.provider].format)
-        for target in loaded.resolve(request.model)
-    )
+    known = [_thinks_unasked(target.model, loaded.providers[target.provider].format) for target in targets]
+    return any(known)
 
 
 @lru_cache(maxsize=1024)

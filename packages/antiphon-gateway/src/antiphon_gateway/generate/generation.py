@@ -112,7 +112,7 @@ class Generation(MeteredRequest):
             targets,
             preparer.prepare,
             rewrite=preparer.prepare_again,
-            first_token=first_token_limit(self.loaded, seen, record) if len(targets) > 1 else None,
+            first_token=first_token_limit(self.loaded, seen, record, targets) if len(targets) > 1 else None,
             health=self.loaded.target_health,
             prepare_prefix=preparer.prepare_prefix,
         )
@@ -232,7 +232,7 @@ class Generation(MeteredRequest):
         interval, is_array = self.loaded.config.gateway.keep_alive_seconds, self._stream_headers is _ARRAY_HEADERS
         return StreamFrame(self._wire, self.record.requested_model, interval, is_array=is_array)
 
-    @property
+    @cached_property
     def _stream_headers(self) -> dict[str, str]:
         if self.endpoint.format == "gemini" and self.request.query.get("alt") != "sse":
             return _ARRAY_HEADERS

@@ -341,7 +341,7 @@ class Preparer:
         if not same_format:
             check_server_state(request, client_format, target)
         losses: list[Loss] = []
-        if settings.fetch_media:
+        if settings.fetch_media and not _has_only_text(request.messages):
             request, losses = await self.services.media.inline_media(request, needs_inline_media(provider), self.hold)
         repairs: list[Action] = []
         repaired = request

@@ -74,21 +74,19 @@ class RowJournal:
 
     def append(self, first: int, rows: Sequence[UsageRow], sent: Sequence[int] = ()) -> None:
         """Keep rows, numbered from `first`. They stand for what `begin` kept in the slots `sent`."""
-        if rows:
-            self._write(first, _encode_lines(list(enumerate(rows, start=first))))
+        lines = _encode_lines(list(enumerate(rows, start=first)))
+        try:
+            if lines:
+                if self._descriptor < 0 or self._size > _SEGMENT_BYTES:
+                    self._begin_segment(first - 1)
+                os.write(self._descriptor, lines)
+                self._size += len(lines)
+        except OSError as error:
+            self._warn(error)
         for slot in sent:
             if slot >= 0 and self._sent is not None:
                 self._sent[slot] = 0
                 self._free.append(slot)
-
-    def _write(self, first: int, lines: bytes) -> None:
-        try:
-            if self._descriptor < 0 or self._size > _SEGMENT_BYTES:
-                self._begin_segment(first - 1)
-            os.write(self._descriptor, lines)
-            self._size += len(lines)
-        except OSError as error:
-            self._warn(error)
 
     def _warn(self, error: OSError) -> None:
         if not self._has_failed:

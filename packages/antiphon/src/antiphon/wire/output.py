@@ -62,7 +62,8 @@ def as_count(value: Any) -> int:
 
 def token_count(counts: Any, name: str) -> int:
     """A number of tokens in a usage object."""
-    return as_count(counts.get(name)) if type(counts) is dict else 0
+    value = counts.get(name) if type(counts) is dict else 0
+    return value if type(value) is int and 0 <= value < _MAX_COUNT else as_count(value)
 
 
 def kind_of_status(status: int | None) -> ErrorKind | None:

@@ -54,7 +54,10 @@ class ResponseReader:
     def feed(self, data: bytes) -> list[ModelOutputDelta]:
         """The deltas that these bytes complete."""
         if self._stream is not None:
-            return self._mark_finished(self._stream.feed(data))
+            deltas = self._stream.feed(data)
+            if deltas and isinstance(deltas[-1], Finished | Failed):  # as in `_mark_finished`
+                self.is_finished = True
+            return deltas
         self._whole.append(data)
         self._size += len(data)
         if self._size > MAX_BODY_BYTES:

@@ -38,15 +38,24 @@ _MAX_DEPTH = 6
 def retry_after(headers: Mapping[str, str], error: ProviderError, now: float | None = None) -> float | None:
     """The seconds to wait, or None. Header names are in lower case; `now` is in seconds since 1970."""
     if now is None:
-        now = _date(headers.get("date", "")) or time.time()
-    waits = (
-        _scaled(headers.get("retry-after-ms"), 0.001),
-        _wait(headers.get("retry-after", ""), now),
-        *_delays_in_body(error.native, now),
-        _delay_in_message(error.message),
-        _reset_delay(headers, now) if error.kind == "rate_limit" else None,
-    )
-    return next((min(wait, LONGEST) for wait in waits if wait is not None and wait > 0), None)
+        now = (_date(headers["date"]) if "date" in headers else None) or time.time()
+    for wait in _waits(headers, error, now):
+        if wait is not None and wait > 0:
+            return min(wait, LONGEST)
+    return None
+
+
+def _waits(headers: Mapping[str, str], error: ProviderError, now: float) -> Iterator[float | None]:
+    """What is stated, in the order in which it counts."""
+    if "retry-after-ms" in headers:
+        yield _scaled(headers["retry-after-ms"], 0.001)
+    if "retry-after" in headers:
+        yield _wait(headers["retry-after"], now)
+    if error.native:
+        yield from _delays_in_body(error.native, now)
+    yield _delay_in_message(error.message)
+    if error.kind == "rate_limit":
+        yield _reset_delay(headers, now)
 
 
 def _scaled(text: str | None, unit: float) -> float | None:
