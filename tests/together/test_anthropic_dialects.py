@@ -20,6 +20,7 @@ CALL = {"type": "tool_use", "id": "toolu_1", "name": "weather", "input": {}}
 RESULT = {"type": "tool_result", "tool_use_id": "toolu_1", "content": "rain"}
 THOUGHT = {"type": "thinking", "thinking": "look it up", "signature": "s"}
 QUESTION = {"role": "user", "content": "Is it raining?"}
+AUTO = {"type": "auto"}
 
 
 def written(dialect: str, **fields: Any) -> tuple[dict[str, Any], list[str]]:
@@ -93,6 +94,30 @@ def test_calls_without_their_thinking(messages: list[Any], is_off: bool) -> None
     sent, losses = written("moonshot", **fields, thinking=on)
     assert ("thinking" not in sent, "reasoning" in losses) == (is_off, is_off)
     assert written("deepseek", **fields, thinking={"type": "disabled"})[1] == []
+
+
+def test_a_choice_goes_with_the_servers_that_a_host_ignores() -> None:
+    sent, losses = written(
+        "deepseek", mcp_servers=[{"type": "url", "url": "https://e.x", "name": "m"}], tool_choice=AUTO
+    )
+    assert sent.keys().isdisjoint({"mcp_servers", "tool_choice"})
+    assert sorted(losses) == ["mcp_servers", "tool_choice"]
+
+
+def test_what_another_format_says_about_reasoning_is_reported_when_thinking_is_turned_off() -> None:
+    """L3: the host's own decision replaces the reasoning, not what is reported of it."""
+    chat = formats["openai-chat"].read_request(
+        {
+            "model": "m",
+            "messages": [QUESTION],
+            "reasoning": {"effort": "high"},
+            "tools": [{"type": "function", "function": {"name": "weather"}}],
+            "tool_choice": {"type": "function", "function": {"name": "weather"}},
+        }
+    )
+    sent, losses = formats["anthropic"].write_request(chat, dialect="deepseek")
+    assert sent["thinking"] == {"type": "disabled"}
+    assert [loss.path for loss in losses] == ["reasoning", "reasoning.reasoning"]
 
 
 def test_an_unknown_dialect_is_refused() -> None:

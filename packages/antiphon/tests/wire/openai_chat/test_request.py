@@ -246,6 +246,15 @@ def test_deprecated_functions_are_calls_to_everyone_else_and_come_back_as_they_w
     assert check_request(again) == []
 
 
+@pytest.mark.parametrize("kind", [{}, {"type": "function"}], ids=["no type", "typed"])
+@pytest.mark.parametrize("inner", [{}, {"x": 1}], ids=["plain", "with a field"])
+def test_other_fields_of_a_tool_and_its_function_come_back(kind: dict[str, Any], inner: dict[str, Any]) -> None:
+    tool = {**kind, "function": {"name": "look", "parameters": {"type": "object"}, **inner}, "y": [2]}
+    again, losses = written(read_request({"messages": [{"role": "user", "content": "hi"}], "tools": [tool]}))
+    assert again["tools"] == [{"type": "function", **tool}]
+    assert losses == []
+
+
 def test_two_deprecated_calls_of_one_message_become_tool_calls() -> None:
     calls = (
         ToolCallRequest("a", "c1", "{}", source=LEGACY_FUNCTION),

@@ -81,15 +81,19 @@ def fit_request(request: ModelRequest, dialect: Dialect, body: dict[str, Any], l
         if name in dialect.ignored and getattr(request, field) is not None:
             changes[field] = None
             losses.append(ignored_loss(dialect, name))
-    if request.temperature is not None and request.temperature < dialect.min_temperature:
-        changes["temperature"] = dialect.min_temperature
-        losses.append(Loss("temperature", "temperature", f"{dialect.host} requires more than 0; sent the lowest"))
     if not _is_off(request.reasoning):
         fitted, reason = _fit_reasoning(request.reasoning, dialect, body)
         if fitted is not request.reasoning:
             changes["reasoning"] = fitted
             losses.append(Loss("reasoning", "thinking", reason))
     return structs.replace(request, **changes) if changes else request
+
+
+def fit_temperature(dialect: Dialect, body: dict[str, Any], losses: list[Loss]) -> None:
+    """The lowest temperature that the host accepts instead of a lower one, where the model has one at all."""
+    if body.get("temperature", dialect.min_temperature) < dialect.min_temperature:
+        body["temperature"] = dialect.min_temperature
+        losses.append(Loss("temperature", "temperature", f"{dialect.host} requires more than 0; sent the lowest"))
 
 
 def ignored_loss(dialect: Dialect, name: str) -> Loss:

@@ -15,7 +15,7 @@ from antiphon.parts import Native, Text
 from antiphon.wire.anthropic import FORMAT
 from antiphon.wire.anthropic.cache_breakpoints import limit_breakpoints, mark_body
 from antiphon.wire.anthropic.content import collapse_text, read_value
-from antiphon.wire.anthropic.dialects import fit_request, get_dialect, ignored_loss
+from antiphon.wire.anthropic.dialects import fit_request, fit_temperature, get_dialect, ignored_loss
 from antiphon.wire.anthropic.limits import HOST_PARAMETERS
 from antiphon.wire.anthropic.messages import MessageListWriter, read_messages
 from antiphon.wire.anthropic.parameters import (
@@ -137,6 +137,8 @@ class Writer(RequestWriter):
         if request.reasoning is not None or request.output_format is not None:
             write_thinking_and_format(request, body, self._target, self.messages.citations_enabled, self.losses)
         write_parameters(request, body, self._target, self.losses)
+        if self._dialect is not None:
+            fit_temperature(self._dialect, body, self.losses)
 
     def write_extras(self, body: dict[str, Any]) -> None:
         if self.request.native is None:

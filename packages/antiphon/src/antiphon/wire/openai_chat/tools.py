@@ -47,7 +47,7 @@ def read_tool(tool: Any) -> ToolDefinition | Native:
     kind = tool.get("type", "function") if type(tool) is dict else None
     if kind not in ("function", "custom"):
         return Native(FORMAT, tool)
-    more = {} if len(tool) == 2 else other_fields(tool, ("type", kind))
+    more = {} if len(tool) == 2 and "type" in tool else other_fields(tool, ("type", kind))
     return _read_definition(tool.get(kind), kind, more) or Native(FORMAT, tool)
 
 
