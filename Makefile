@@ -13,6 +13,11 @@ BROWSER := $(VENV)/.browser
 TSC     := $(VENV)/node/node_modules/.bin/tsc
 # test processes: one more than cores, because tests also wait; at most 8, because each may start databases and browsers
 WORKERS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); echo $$((n < 7 ? n + 1 : 8)))
+# Bytecode is kept, in containers too that are told not to: the tests start hundreds of programs, and each would compile its imports
+unexport PYTHONDONTWRITEBYTECODE
+ifdef PYTHONDONTWRITEBYTECODE
+export PYTHONPYCACHEPREFIX ?= $(abspath .pytest_cache/bytecode)
+endif
 PEERS  := .venv-peers/.ready .venv-loop-peers/.ready .venv-gateway-peers/.ready
 
 # $(2) into the environment $(1), by uv where it can be installed and reaches the index, else by pip, which is slower

@@ -157,8 +157,8 @@ def _local_servers_without_proxy() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(autouse=True)
-def _default_logging() -> None:
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
     """Undo what a gateway, a command or a library in this process set: each test starts with Python's default levels."""
     logging.disable(logging.NOTSET)
     logging.getLogger().setLevel(logging.WARNING)

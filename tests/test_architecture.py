@@ -84,6 +84,15 @@ def imports(tree: ast.AST, *, deep: bool = True) -> Iterator[str]:
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
+def statements(node: ast.AST) -> Iterator[ast.stmt]:
+    """Every statement, however deep. Imports are statements, and the expressions are most of a tree."""
+    for name in ("body", "orelse", "finalbody", "handlers", "cases"):
+        for inner in getattr(node, name, ()):
+            if isinstance(inner, ast.stmt):
+                yield inner
+            yield from statements(inner)
+
+
 @cache
 def module_names(source: Path) -> dict[str, Path]:
     """The modules of a source root by their dotted names; a package is its `__init__`."""
@@ -104,12 +113,12 @@ def module_imports(sources: tuple[Path, ...]) -> dict[str, dict[str, int]]:
         if module in tops or module.endswith(".__main__"):
             continue
         imported = found[module] = {}
-        for node in ast.walk(parsed(path)):
+        for node in statements(parsed(path)):
             for name in imports(node, deep=False):
                 while name and name not in known:
                     name = name.rpartition(".")[0]
                 if name and name not in tops:
-                    imported.setdefault(name, node.lineno)  # type: ignore[attr-defined]
+                    imported.setdefault(name, node.lineno)
     return found
 
 

@@ -27,6 +27,7 @@ from antiphon.wire.delta import (
     UsageReported,
 )
 from antiphon.wire.inbound import client_formats
+from support.cases import each_case
 from support.examples import scaled
 from wire.anthropic.bodies import without_nulls, written_out
 
@@ -207,8 +208,8 @@ OPENINGS: dict[str, list[ModelOutputDelta]] = {
 }
 
 
-@pytest.mark.parametrize("opening", OPENINGS)
-@pytest.mark.parametrize("name", client_formats)
+@each_case("opening", OPENINGS)
+@each_case("name", client_formats)
 def test_nothing_follows_a_failure(name: str, opening: str) -> None:
     writer = client_formats[name].stream_writer("m")
     for delta in OPENINGS[opening]:
@@ -219,8 +220,8 @@ def test_nothing_follows_a_failure(name: str, opening: str) -> None:
     assert writer.close() == b""
 
 
-@pytest.mark.parametrize("opening", OPENINGS)
-@pytest.mark.parametrize("name", client_formats)
+@each_case("opening", OPENINGS)
+@each_case("name", client_formats)
 def test_nothing_follows_the_end_of_an_answer(name: str, opening: str) -> None:
     """Once an answer is finished, only the end of the stream follows; then nothing does."""
     writer = client_formats[name].stream_writer("m")

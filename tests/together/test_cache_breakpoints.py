@@ -17,6 +17,7 @@ from antiphon.wire.capabilities import CapabilityOverride, CapabilityTable
 from antiphon.wire.request import PromptCaching, read_cache_prompt
 from antiphon.wire.rules import Object
 from antiphon_devtools.conform.rules import violations
+from support.cases import each_case
 from support.examples import scaled
 from support.request_strategies import requests
 from support.wire_formats import ANTHROPIC
@@ -159,7 +160,7 @@ def test_a_host_that_ignores_marks_gets_none(dialect: str, count: int) -> None:
     assert (len(marked_paths(body)), losses) == (count, [])
 
 
-@pytest.mark.parametrize("kind", BLOCKS)
+@each_case("kind", BLOCKS)
 def test_the_blocks_that_are_marked_are_those_that_accept_it(kind: str) -> None:
     row = BLOCKS[kind]
     assert isinstance(row, Object)

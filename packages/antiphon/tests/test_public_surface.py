@@ -15,6 +15,7 @@ import msgspec
 import pytest
 
 import antiphon as ap
+from support.cases import each_case
 from support.repository import ROOT
 
 PROGRAM = ROOT / "tests" / "support" / "user_program.py"
@@ -47,7 +48,7 @@ def _imports(node: ast.If) -> bool:
     return any(isinstance(one, ast.ImportFrom) for one in node.body)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each_case("name", NAMES)
 def test_a_public_name_is_documented_and_explicit(name: str) -> None:
     thing: Any = getattr(ap, name)
     if name in ALIASES:

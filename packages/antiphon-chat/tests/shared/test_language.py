@@ -20,6 +20,7 @@ from antiphon_chat.terminal.commands import COMMANDS
 from antiphon_chat.terminal.greeting import THINGS
 from antiphon_chat.terminal.mcp_command import APPROVAL_TEXTS, STATE_TEXTS
 from antiphon_chat.terminal.turn_view import END_MESSAGES
+from support.cases import each_case
 from support.repository import CHAT, DEVTOOLS
 
 
@@ -56,7 +57,7 @@ def test_every_text_has_a_chinese_text_and_no_other_has() -> None:
     assert all_texts() == set(CHINESE)
 
 
-@pytest.mark.parametrize("text", CHINESE)
+@each_case("text", CHINESE)
 def test_chinese_text_has_the_same_values(text: str) -> None:
     assert placeholders(CHINESE[text]) == placeholders(text)
 

@@ -9,6 +9,7 @@ import pytest
 from antiphon.http.messages import ClientRequest
 from antiphon_gateway.access.admission import refuse_route
 from antiphon_gateway.routes import ROUTES, Endpoint, NoRoute, error_format_for_path, match_route
+from support.cases import each_case
 from support.repository import ROOT
 
 GUIDE = ROOT / "docs" / "gateway" / "apis.md"
@@ -52,7 +53,7 @@ PATHS: list[tuple[str, str, dict[str, str], Endpoint | NoRoute]] = [
 ]
 
 
-@pytest.mark.parametrize(("method", "path", "headers", "expected"), PATHS, ids=[path[:60] for _, path, _, _ in PATHS])
+@each_case(("method", "path", "headers", "expected"), PATHS)
 def test_paths_and_their_endpoints(
     method: str, path: str, headers: dict[str, str], expected: Endpoint | NoRoute
 ) -> None:

@@ -17,6 +17,7 @@ from antiphon.providers.call import ProviderCallOptions
 from antiphon.providers.rendering import RenderedRequest, render_call
 from antiphon.wire import FORMATS, formats
 from antiphon.wire.request import ModelRequest, ToolDefinition
+from support.cases import each_case
 from support.history_strategies import any_text, append_any, conversations, entries
 from support.planned_turns import MODELS
 
@@ -235,8 +236,8 @@ OTHERS: list[tuple[str, Callable[[Origin], Origin]]] = [
 ]
 
 
-@pytest.mark.parametrize("case", PROVEN)
-@pytest.mark.parametrize(("where", "moved"), OTHERS, ids=[where for where, _ in OTHERS])
+@each_case("case", PROVEN)
+@each_case(("where", "moved"), OTHERS)
 def test_a_reasoning_signature_goes_to_no_other_provider_and_is_a_loss(
     case: str, where: str, moved: Callable[[Origin], Origin]
 ) -> None:

@@ -10,6 +10,7 @@ import pytest
 from antiphon.providers.retry import RETRY_RULES, may_retry
 from antiphon.wire import formats
 from antiphon.wire.output import ErrorKind, ProviderError
+from support.cases import each_case
 from support.repository import ROOT
 
 BOOK = ROOT.parent / "shared" / "protocol" / "errors.md"
@@ -104,7 +105,7 @@ def test_the_protocol_book_has_rows() -> None:
     assert {row.format for row in ROWS} == set(formats) - {"gemini-interactions"}, "no error of that API was recorded"
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.words[:80])
+@each_case("row", ROWS)
 def test_every_recorded_error_has_its_kind(row: Row) -> None:
     expected = next(kind for words, kind in EXPECTED if re.search(words, row.words))
     assert read(row).kind == expected

@@ -12,6 +12,7 @@ import pytest
 
 from antiphon.repair import repair
 from antiphon.wire import FORMATS, formats
+from support.cases import each_case
 
 
 def user(text: str) -> dict[str, Any]:
@@ -186,10 +187,8 @@ def bodies() -> list[tuple[str, str, dict[str, Any]]]:
     return [(source, name, {**body, "tools": TOOLS[source]}) for source, name, body in [*chat, *claude]]
 
 
-@pytest.mark.parametrize("target", FORMATS)
-@pytest.mark.parametrize(
-    ("source", "name", "body"), bodies(), ids=lambda value: value if isinstance(value, str) else ""
-)
+@each_case("target", FORMATS)
+@each_case(("source", "name", "body"), bodies())
 def test_a_broken_history_is_accepted_and_whole(source: str, name: str, body: dict[str, Any], target: str) -> None:
     request = formats[source].read_request(body)
     fixed, _ = repair(request, target)
@@ -201,10 +200,8 @@ def test_a_broken_history_is_accepted_and_whole(source: str, name: str, body: di
         assert word.encode() not in given or word.encode() in sent, f"{word} is gone"
 
 
-@pytest.mark.parametrize("target", FORMATS)
-@pytest.mark.parametrize(
-    ("source", "name", "body"), bodies(), ids=lambda value: value if isinstance(value, str) else ""
-)
+@each_case("target", FORMATS)
+@each_case(("source", "name", "body"), bodies())
 def test_a_repaired_history_needs_no_repair(source: str, name: str, body: dict[str, Any], target: str) -> None:
     fixed, _ = repair(formats[source].read_request(body), target)
     written = msgspec.json.decode(msgspec.json.encode(formats[target].write_request(fixed).body))

@@ -14,6 +14,7 @@ from antiphon.repair import Action
 from antiphon.repair.messages import Change
 from antiphon.wire import FORMATS, Violation, formats
 from repair.test_broken_sequences import WORDS, bodies, calls, system, text_message, tool, user
+from support.cases import each_case
 
 BROKEN = [user("Q1"), calls("a"), user("INTERRUPT"), tool("a", "R1"), text_message("A1")]
 UNANSWERED = [user("Q1"), calls("a"), user("INTERRUPT")]
@@ -27,10 +28,8 @@ def in_format(messages: list[dict[str, Any]], format_name: str) -> list[Any]:
     return written
 
 
-@pytest.mark.parametrize("target", FORMATS)
-@pytest.mark.parametrize(
-    ("source", "name", "body"), bodies(), ids=lambda value: value if isinstance(value, str) else ""
-)
+@each_case("target", FORMATS)
+@each_case(("source", "name", "body"), bodies())
 def test_a_broken_body_is_accepted_and_whole(source: str, name: str, body: dict[str, Any], target: str) -> None:
     given = msgspec.json.encode(body)
     repaired = ap.repair_messages(body, for_=target)
@@ -44,8 +43,8 @@ def test_a_broken_body_is_accepted_and_whole(source: str, name: str, body: dict[
     assert ap.repair_messages(repaired, for_=target) is repaired
 
 
-@pytest.mark.parametrize("source", FORMATS)
-@pytest.mark.parametrize("target", FORMATS)
+@each_case("source", FORMATS)
+@each_case("target", FORMATS)
 def test_a_list_is_recognised_and_repaired(source: str, target: str) -> None:
     report: list[Change] = []
     repaired = ap.repair_messages(in_format(UNANSWERED, source), for_=target, report=report)

@@ -33,6 +33,7 @@ from antiphon.tools.results import (
     truncate_content,
     truncate_text,
 )
+from support.cases import each_case
 
 CALL = ToolCallRequest("t", "call_1")
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(8)
@@ -129,7 +130,7 @@ TEXTS: list[tuple[Any, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("value", "text"), TEXTS, ids=lambda value: str(type(value).__name__))
+@each_case(("value", "text"), TEXTS)
 def test_values_as_text(value: Any, text: str) -> None:
     assert as_content(value) == (Text(text),)
     text.encode()

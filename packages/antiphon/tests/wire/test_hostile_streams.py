@@ -11,6 +11,7 @@ from antiphon.parts import Document, Native, Text, Thinking, ToolCallRequest
 from antiphon.wire import FORMATS, Assembler, ModelOutput, ModelOutputDelta, formats
 from antiphon.wire.delta import Finished, PartDelta, PartEnded, PartExtended, PartStarted
 from antiphon.wire.inbound import client_formats
+from support.cases import each_case
 
 
 def events(*given: dict[str, Any]) -> bytes:
@@ -104,8 +105,8 @@ def test_the_index_of_a_content_may_be_anything(index: object) -> None:
     assert [part.text for part in read("openai-responses", data).parts if isinstance(part, Text)] == ["Hello"]
 
 
-@pytest.mark.parametrize("annotations", [5, True, "x", {"a": 1}, [1], None])
-@pytest.mark.parametrize("name", client_formats)
+@each_case("annotations", [5, True, "x", {"a": 1}, [1], None])
+@each_case("name", client_formats)
 def test_annotations_may_be_anything(name: str, annotations: object) -> None:
     extras = {origin: {"annotations": annotations, "citations": annotations} for origin in FORMATS}
     writer = client_formats[name].stream_writer("m")

@@ -10,6 +10,7 @@ import pytest
 from antiphon.parts import Native, Text, Thinking
 from antiphon.wire import LossyTranslation, Message, ModelOutput, ModelRequest, formats
 from antiphon.wire.delta import Failed
+from support.cases import each_case
 
 PARTS: dict[str, list[Any]] = {
     "openai-chat": [
@@ -135,7 +136,7 @@ def rewritten(name: str, body: dict[str, Any]) -> Any:
     return formats[name].write_request(formats[name].read_request(body)).body
 
 
-@pytest.mark.parametrize(("name", "part"), [(name, part) for name, parts in PARTS.items() for part in parts])
+@each_case(("name", "part"), [(name, part) for name, parts in PARTS.items() for part in parts])
 def test_an_invalid_part_is_kept(name: str, part: Any) -> None:
     body = body_of(name, part)
     assert formats[name].read_request(body).messages[-1].parts[-1] == Native(name, part)

@@ -9,6 +9,7 @@ from antiphon.parts import Text
 from antiphon.wire import FORMATS, Message, ModelOutput, ModelOutputDelta, ModelRequest, formats
 from antiphon.wire.delta import Finished, PartDelta, PartEnded, PartStarted, Started
 from antiphon.wire.request_writer import RequestEncoder
+from support.cases import each_case
 
 
 def written(name: str, model: str) -> bytes:
@@ -50,10 +51,8 @@ def test_a_lone_surrogate_is_a_clear_error(name: str) -> None:
         formats[name].encode_response(ModelOutput(parts=(Text("a\udfff"),), id="x", model="m"))
 
 
-@pytest.mark.parametrize(
-    "half", [b"\\ud800", b"\\udc00", b"\\uD83D x", b"\\ud83d\\ude00 \\ud800", b"\\ud800, and more"]
-)
-@pytest.mark.parametrize("name", FORMATS)
+@each_case("half", [b"\\ud800", b"\\udc00", b"\\uD83D x", b"\\ud83d\\ude00 \\ud800", b"\\ud800, and more"])
+@each_case("name", FORMATS)
 def test_an_escaped_lone_surrogate_in_a_body_is_a_clear_error(name: str, half: bytes) -> None:
     key = formats[name].spec.messages_key.encode()
     with pytest.raises(

@@ -10,6 +10,7 @@ import pytest
 from antiphon.parts import Image, Native, Text, Thinking
 from antiphon.wire import FORMATS, Loss, Message, ModelRequest, formats
 from antiphon.wire.native_as_text import readable_parts
+from support.cases import each_case
 
 PNG = "iVBORw0KGgo="
 RESPONSES_ITEMS: dict[str, tuple[dict[str, Any], list[str]]] = {
@@ -155,8 +156,8 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("origin", "role", "block", "expected"), CASES)
-@pytest.mark.parametrize("target", FORMATS)
+@each_case(("origin", "role", "block", "expected"), CASES)
+@each_case("target", FORMATS)
 def test_a_block_of_another_format_is_sent_as_text(
     origin: str, role: str, block: dict[str, Any], expected: list[str], target: str
 ) -> None:

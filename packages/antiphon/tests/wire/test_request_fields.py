@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from msgspec import structs
 
 from antiphon.parts import Text
@@ -19,6 +18,7 @@ from antiphon.wire.request import (
     ToolChoice,
     ToolDefinition,
 )
+from support.cases import each_case
 
 SCHEMA = {"type": "object", "properties": {}, "required": [], "additionalProperties": False}
 PLAIN = ModelRequest(messages=(Message("user", (Text("hi"),)),))
@@ -60,10 +60,10 @@ def test_every_field_has_a_value_here() -> None:
     assert FIELDS.keys() == set(ModelRequest.__struct_fields__) - {"source"}
 
 
-@pytest.mark.parametrize("field", FIELDS)
-@pytest.mark.parametrize(
+@each_case("field", FIELDS)
+@each_case(
     ("name", "options"),
-    [*((name, {}) for name in FORMATS), *(("openai-chat", {"dialect": dialect}) for dialect in sorted(DIALECTS))],
+    [*((name, {}) for name in FORMATS), *(("openai-chat", {"dialect": one}) for one in sorted(DIALECTS))],
 )
 def test_a_field_is_written_or_a_loss(name: str, options: Any, field: str) -> None:
     wire = formats[name]

@@ -23,6 +23,7 @@ from antiphon.wire import FORMATS, formats
 from antiphon.wire.capabilities import Capabilities
 from antiphon.wire.format import DEFAULT_OPTIONS
 from antiphon.wire.rules import STRING, Checked, CrossRule, Object, RuleBook, Violation
+from support.cases import each_case
 from support.examples import scaled
 from support.rule_cases import (
     AWKWARD_VALUES,
@@ -33,7 +34,6 @@ from support.rule_cases import (
     assert_awkward_value_is_reported,
     assert_check_only_reports,
     assert_only_this_rule_is_broken,
-    label,
 )
 
 WIRE = Path(antiphon.wire.__file__).parent
@@ -66,16 +66,12 @@ def bodies_of(name: str) -> st.SearchStrategy[Any]:
     return any_bodies(short_bodies(name), cases_of(name).WORDS, formats[name].spec.messages_key)
 
 
-@pytest.mark.parametrize(
-    ("name", "case"), [(name, case) for name in FORMATS for case in cases_of(name).CASES], ids=label
-)
+@each_case(("name", "case"), [(name, case) for name in FORMATS for case in cases_of(name).CASES])
 def test_a_broken_rule_is_found_and_the_nearest_legal_body_is_clean(name: str, case: Case) -> None:
     assert_only_this_rule_is_broken(check_of(name), case)
 
 
-@pytest.mark.parametrize(
-    ("name", "case"), [(name, case) for name in FORMATS for case in cases_of(name).ADVICE], ids=label
-)
+@each_case(("name", "case"), [(name, case) for name in FORMATS for case in cases_of(name).ADVICE])
 def test_an_advisory_is_given_on_demand(name: str, case: Case) -> None:
     assert_advised_on_demand(check_of(name), case)
 

@@ -20,6 +20,7 @@ from antiphon_gateway.config.settings import ClientKeySettings
 from gateway.rig import FAST, Client, Rig, path_of, rig
 from gateway.strict_upstream import hang, text_answer, trickle
 from providers.scripted_server import Reply
+from support.cases import each_case
 
 QUESTION = ModelRequest(messages=(Message("user", (Text("Is it raining?"),)),), max_output_tokens=500)
 BODY = b'{"model":"to-gemini","messages":[{"role":"user","content":"hi"}]}'
@@ -154,8 +155,8 @@ UNREADABLE = {
 }
 
 
-@pytest.mark.parametrize("source", FORMATS)
-@pytest.mark.parametrize("name", UNREADABLE)
+@each_case("source", FORMATS)
+@each_case("name", UNREADABLE)
 def test_a_body_that_cannot_be_read_is_400(gateway: Rig, client: Client, name: str, source: str) -> None:
     got = client.post(path_of(source, "to-gemini", streams=False), UNREADABLE[name])
     assert got.status == 400

@@ -13,6 +13,7 @@ import pytest
 from msgspec import structs
 
 from gateway.rig import FAST, Rig, rig
+from support.cases import each_case
 
 BODY = b'{"model":"to-gemini","messages":[{"role":"user","content":"hi"}]}'
 LINE = b"POST /v1/chat/completions HTTP/1.1\r\n"
@@ -167,12 +168,12 @@ def test_the_request_that_the_table_varies_is_answered(gateway: Rig) -> None:
         assert came.startswith(b"HTTP/1.1 200 OK\r\n"), came
 
 
-@pytest.mark.parametrize("name", MALFORMED)
+@each_case("name", MALFORMED)
 def test_a_malformed_request_is_refused(gateway: Rig, name: str) -> None:
     check_refused(gateway, MALFORMED[name])
 
 
-@pytest.mark.parametrize("name", MALFORMED)
+@each_case("name", MALFORMED)
 def test_a_malformed_request_after_a_good_one_is_refused(gateway: Rig, name: str) -> None:
     good = b"GET /healthz HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n"
     gateway.clear()

@@ -23,6 +23,7 @@ from antiphon_gateway.errors import Overloaded
 from antiphon_gateway.runtime.media import FetchedMedia, MediaFetcher, MediaLimits
 from providers import scripted_server
 from providers.scripted_server import Received, Reply
+from support.cases import each_case
 
 PNG = b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==")
 PDF = b"%PDF-1.7\n..."
@@ -111,7 +112,7 @@ PRIVATE = [
 ]
 
 
-@pytest.mark.parametrize("address", PRIVATE)
+@each_case("address", PRIVATE)
 def test_addresses_that_are_not_public(address: str) -> None:
     assert not is_public(ip_address(address))
 
@@ -325,7 +326,7 @@ SNIFFED: list[tuple[bytes, str, str | None]] = [
 ]
 
 
-@pytest.mark.parametrize(("data", "declared", "kind"), SNIFFED)
+@each_case(("data", "declared", "kind"), SNIFFED)
 def test_media_types_come_from_the_bytes(data: bytes, declared: str, kind: str | None) -> None:
     assert sniff_bytes(data, declared) == kind
 

@@ -16,6 +16,7 @@ from antiphon.providers.cloud.hosts import EventStreamResponse
 from antiphon.wire import formats
 from antiphon.wire.delta import Assembler
 from providers.cloud.stand_in import EVENTS, FRAMES, exception, frame
+from support.cases import each_case
 
 NAMES = st.text(st.characters(codec="utf-8"), min_size=1, max_size=20)
 
@@ -54,7 +55,7 @@ def test_headers_of_other_types_are_skipped() -> None:
     assert decoded.headers == {"t": "ok"}
 
 
-@pytest.mark.parametrize("at", range(len(FRAMES[0])))
+@each_case("at", range(len(FRAMES[0])))
 def test_a_changed_byte_is_noticed(at: int) -> None:
     damaged = bytearray(FRAMES[0] + FRAMES[1])
     damaged[at] ^= 0x20

@@ -25,6 +25,7 @@ from antiphon.wire.delta import (
 )
 from antiphon.wire.output import ProviderError
 from antiphon.wire.request import ToolDefinition
+from support.cases import each_case
 from tools.embedded.embedded_cases import CALL, CALLS, ONLY_UNDER_ON, OSLO, STAYS_TEXT, TOOLS, WEATHER, PartSummary
 
 
@@ -72,7 +73,7 @@ def assembled(deltas: Iterable[ModelOutputDelta]) -> Assembler:
     return assembler
 
 
-@pytest.mark.parametrize(("text", "expected"), CALLS)
+@each_case(("text", "expected"), CALLS)
 def test_every_dialect_is_found(text: str, expected: list[PartSummary]) -> None:
     assert summary(find_calls(text, TOOLS)) == expected
     whole = assembled(through(stream([text]))).output
@@ -86,7 +87,7 @@ def test_every_dialect_of_the_table_is_tested() -> None:
         assert any(dialect.opener in text for text, _ in CALLS), dialect.name
 
 
-@pytest.mark.parametrize("text", STAYS_TEXT)
+@each_case("text", STAYS_TEXT)
 def test_what_is_quoted_broken_or_not_on_offer_stays_text(text: str) -> None:
     assert find_calls(text, TOOLS) == ((Text(text),) if text else ())
     for pieces in ([text], text):
@@ -104,14 +105,14 @@ CLOSED = [
 ]
 
 
-@pytest.mark.parametrize(("text", "expected"), CLOSED)
+@each_case(("text", "expected"), CLOSED)
 def test_closed_tags_are_read_alone(text: str, expected: list[PartSummary]) -> None:
     for pieces in ([text], text):
         output = assembled(through(stream(pieces), only_closed=True)).output
         assert summary(output.parts) == expected
 
 
-@pytest.mark.parametrize("text", [*ONLY_UNDER_ON, *STAYS_TEXT])
+@each_case("text", [*ONLY_UNDER_ON, *STAYS_TEXT])
 def test_other_calls_stay_text_where_only_closed_tags_are_read(text: str) -> None:
     for pieces in ([text], text):
         assert assembled(through(stream(pieces), only_closed=True)).output.parts == (Text(text),)

@@ -5,11 +5,10 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-import pytest
-
 from antiphon.wire.format import WriteOptions
+from support.cases import each_case
 from support.corpus import are_known, client_captures, in_collection, recorded
-from support.rule_cases import Case, label
+from support.rule_cases import Case
 from support.wire_formats import ANTHROPIC
 from wire.anthropic.rule_cases import (
     ASK,
@@ -29,7 +28,7 @@ from wire.anthropic.rule_cases import (
 check_request = ANTHROPIC.check_request
 
 
-@pytest.mark.parametrize("case", CASES, ids=label)
+@each_case("case", CASES)
 def test_paths_can_be_followed_in_the_body(case: Case) -> None:
     value = case.broken
     *way, last = case.path.split(".") if case.path else ("",)

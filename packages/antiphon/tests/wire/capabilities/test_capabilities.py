@@ -26,6 +26,7 @@ from antiphon.wire.capabilities import (
     effort_for_budget,
     find_family,
 )
+from support.cases import each_case
 from support.repository import LIBRARY, ROOT
 
 FAMILIES = capability_data().families
@@ -40,7 +41,7 @@ def load_tool(name: str) -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+@each_case("family", FAMILIES)
 def test_a_model_family_has_every_fact_and_its_source(family: object) -> None:
     row = next(known for known in FAMILIES if known is family)
     assert row.home

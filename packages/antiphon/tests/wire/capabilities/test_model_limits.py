@@ -9,6 +9,7 @@ import pytest
 
 from antiphon.parts import Text
 from antiphon.wire import Message, ModelRequest, OutputFormat, Reasoning, ToolChoice, ToolDefinition, formats
+from support.cases import each_case
 
 ASK = Message("user", (Text("Is it raining?"),))
 SAID = Message("assistant", (Text("It is"),))
@@ -135,8 +136,8 @@ EFFORTS = [
 ]
 
 
-@pytest.mark.parametrize("target", OPENAI)
-@pytest.mark.parametrize(("model", "asked", "sent"), EFFORTS)
+@each_case("target", OPENAI)
+@each_case(("model", "asked", "sent"), EFFORTS)
 def test_efforts_are_those_of_the_model(target: str, model: str, asked: str, sent: str) -> None:
     body, losses = write(target, model, reasoning=Reasoning(asked))
     assert effort_of(target, body) == sent
@@ -154,8 +155,8 @@ def test_a_model_without_reasoning_gets_no_effort(target: str, model: str) -> No
     assert write(target, model, reasoning=Reasoning("none"))[1] == {}
 
 
-@pytest.mark.parametrize("model", ["gpt-5", "gpt-5.1", "gpt-5.6", "o3", "gpt-6-astra", "gpt-4o", "some-model"])
-@pytest.mark.parametrize(
+@each_case("model", ["gpt-5", "gpt-5.1", "gpt-5.6", "o3", "gpt-6-astra", "gpt-4o", "some-model"])
+@each_case(
     "reasoning",
     [
         *(

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from antiphon.wire.format import WriteOptions
+from support.cases import each_case
 from support.corpus import are_known, client_captures, in_collection, recorded
-from support.rule_cases import Case, label
+from support.rule_cases import Case
 from support.wire_formats import GEMINI
 from wire.gemini.rule_cases import (
     ASK,
@@ -40,7 +41,7 @@ def test_signatures_are_asked_for_only_where_the_model_asks(name: str) -> None:
     assert check_request(body(*ROUND), WriteOptions(model=name)) == []
 
 
-@pytest.mark.parametrize("case", CASES, ids=label)
+@each_case("case", CASES)
 def test_paths_can_be_followed_in_the_body(case: Case) -> None:
     steps: list[Any] = [int(step) if step.isdigit() else step for step in re.findall(r"[^.\[\]]+", case.path)]
     value = case.broken

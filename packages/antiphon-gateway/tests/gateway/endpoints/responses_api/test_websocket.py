@@ -247,15 +247,15 @@ def test_a_warm_up_counts_in_the_limits_of_the_key() -> None:
 
 
 def test_messages_that_wait_are_counted_and_given_back() -> None:
-    with rig(structs.replace(FAST, max_buffered_bytes=1_000_000)) as gateway:
+    with rig(structs.replace(FAST, max_buffered_bytes=200_000)) as gateway:
         upstream = gateway.upstreams["anthropic"]
-        for _ in range(3):
+        for _ in range(2):
             gateway.clear()
             upstream.faults.append(hang())
             with Connection(gateway) as connection:
                 connection.send(model="to-anthropic", store=False, input="Never answered")
                 for _ in range(4):
-                    connection.send(model="to-gemini", store=False, input="x" * 260_000)
+                    connection.send(model="to-gemini", store=False, input="x" * 52_000)
                 refused = connection.receive()
                 assert (refused["type"], refused["status"]) == ("error", 503)
                 assert "gateway.max_buffered_bytes" in refused["error"]["message"]
@@ -263,7 +263,7 @@ def test_messages_that_wait_are_counted_and_given_back() -> None:
                 ends = [connection.turn()[-1]["type"] for _ in range(4)]
                 assert ends == ["response.cancelled", *["response.completed"] * 3]
         with gateway.client() as client:
-            body = {"model": "to-gemini", "input": "x" * 900_000}
+            body = {"model": "to-gemini", "input": "x" * 180_000}
             until(lambda: client.post("/v1/responses", body).status == 200, "the bytes are given back")
 
 
