@@ -9,6 +9,7 @@
     python -m bench conform         the conformance suite against other gateways
     python -m bench effects         what is paid twice if a process dies in the middle of it, ours beside other frameworks
     python -m bench context         how large the requests of a long turn are, and what it costs
+    python -m bench context quality [MODEL …]   what a model still answers after a compaction
     python -m bench walks           the calls of one request through the gateway, and of one turn
     python -m bench memory [TREE]   what attacks do to the memory of a gateway
     python -m bench ledger|postgres|runs|scale [PLACE]   larger stores; these only print

@@ -2,8 +2,8 @@
 
 Loop, renderer, wire writer and HTTP client are the real ones, ours and those of the other libraries (`peers.py`, in
 `.venv-context-peers`, if `make context` could install them); the provider is simulated, the same for all (`provider.py`). Results
-have 5 to 7 kB, every tenth 30 kB; a summary has 400 tokens. What a model loses by a compaction is not measured here. The results
-go to `bench/results/context.json`, the table of 200 and 1,000 rounds to `docs/library/context.md` and `docs/zh/context.md`.
+have 5 to 7 kB, every tenth 30 kB; a summary has 400 tokens. What a model loses by a compaction is measured by `quality.py`.
+The results go to `bench/results/context.json`, the table of `SHOWN` rounds to `docs/library/context.md` and `docs/zh/context.md`.
 """
 
 from __future__ import annotations
@@ -25,18 +25,23 @@ from antiphon.context import CharacterEstimate, Compaction, LiveContextOptions
 from antiphon.conversation import Conversation, RunLimits, ToolLoop
 from antiphon.providers.http_provider import HttpProviderClient
 from antiphon.tools import tool
+from bench.context import quality
 from bench.context.depots import MODEL, QUESTION, SYSTEM, describe
 from bench.context.provider import Bill, Provider
+from bench.measure.tables import put_table
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "bench" / "results" / "context.json"
-PAGES = (ROOT / "docs" / "library" / "context.md", ROOT / "docs" / "zh" / "context.md")
-BEGIN, END = "<!-- bench context: begin -->\n", "<!-- bench context: end -->\n"
+PAGES = {
+    ROOT
+    / "docs/library/context.md": "| rounds | limit | way | largest request | over the limit | breaks of the cache | cost |",
+    ROOT / "docs/zh/context.md": "| 轮数 | 上限 | 方式 | 最大请求 | 超出上限 | 缓存中断 | 费用 |",
+}
 PEERS = ROOT / ".venv-context-peers" / "bin" / "python"
 ROUNDS = (10, 50, 200, 1_000)
 SHOWN = (10, 200, 1_000)
 LIMITS = (60_000, 160_000)
-SECONDS = 900.0
+SECONDS = 3_600.0
 
 OURS: dict[str, dict[str, Any]] = {
     "nothing": {},
@@ -116,6 +121,8 @@ def play_peer(rounds: int, limit: int, name: str) -> Bill | str:
 
 def main(arguments: Sequence[str]) -> int:
     """Measure and print; 1 if a compaction let a request exceed the limit."""
+    if arguments[:1] == ["quality"]:
+        return quality.main(arguments[1:])
     if list(arguments) == ["table"]:
         write_tables(msgspec.json.decode(RESULTS.read_bytes(), type=list[Measured]))
         return 0
@@ -160,16 +167,9 @@ def row(one: Measured) -> str:
 
 def write_tables(measured: Sequence[Measured]) -> None:
     """Put the table into the pages."""
-    heads = (
-        "| rounds | limit | way | largest request | over the limit | breaks of the cache | cost |\n",
-        "| 轮数 | 上限 | 方式 | 最大请求 | 超出上限 | 缓存中断 | 费用 |\n",
-    )
-    rows = "".join(row(one) + "\n" for one in measured if one.rounds in SHOWN)
-    for page, head in zip(PAGES, heads, strict=True):
-        text = page.read_text()
-        before, _, rest = text.partition(BEGIN)
-        after = rest.partition(END)[2]
-        page.write_text(f"{before}{BEGIN}\n{head}| --- | --- | --- | --- | --- | --- | --- |\n{rows}\n{END}{after}")
+    rows = "\n".join(row(one) for one in measured if one.rounds in SHOWN)
+    for page, head in PAGES.items():
+        put_table(page, "bench context", f"{head}\n| --- | --- | --- | --- | --- | --- | --- |\n{rows}")
 
 
 def _version(package: str) -> str:

@@ -20,12 +20,12 @@ import msgspec
 from msgspec import Struct
 
 from bench.effects.ledger import Ledger
+from bench.measure.tables import put_table
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "library" / "effects.md"
 RESULTS = ROOT / "bench" / "results" / "effects.json"
 PEERS = ROOT / ".venv-effects-peers" / "bin" / "python"
-BEGIN, END = "<!-- effects: begin -->\n", "<!-- effects: end -->\n"
 SECONDS = 60.0
 
 POINTS = {
@@ -179,6 +179,4 @@ def write_table(cases: list[Case]) -> None:
                 number = next(iter(found.values())).version
                 cells = " | ".join(found[point].words if point in found else "" for point in POINTS)
                 lines.append(f"| {framework.name} {number} | {TOOLS[tool]} | {cells} |")
-    text = PAGE.read_text()
-    before, rest = text.split(BEGIN)
-    PAGE.write_text(before + BEGIN + "\n".join(lines) + "\n" + END + rest.split(END)[1])
+    put_table(PAGE, "effects", "\n".join(lines))

@@ -35,6 +35,7 @@ from bench.gateway.programs import (
     free_port,
     version_of,
 )
+from bench.measure.tables import put_table
 
 SHORT = Times(
     retry_after=1.0,
@@ -54,7 +55,6 @@ SHORT = Times(
 )
 PAGE = ROOT / "docs" / "gateway" / "failover.md"
 RESULTS = ROOT / "bench" / "results" / "failover.json"
-BEGIN, END = "<!-- failover: begin -->\n", "<!-- failover: end -->\n"
 VERDICTS: tuple[Verdict, ...] = ("pass", "partial", "safe", "fail")
 
 
@@ -220,8 +220,7 @@ def main(arguments: list[str]) -> int:
     if times is not SHORT:
         measured = stored() | measured
         RESULTS.write_bytes(msgspec.json.format(msgspec.json.encode(measured)) + b"\n")
-        before, _, rest = PAGE.read_text().partition(BEGIN)
-        PAGE.write_text(f"{before}{BEGIN}{table(measured)}\n{END}{rest.partition(END)[2]}")
+        put_table(PAGE, "failover", table(measured))
     print()
     print(table(measured))
     return 0 if measured else 1
