@@ -10,6 +10,7 @@
     python -m bench effects         what is paid twice if a process dies in the middle of it, ours beside other frameworks
     python -m bench context         how large the requests of a long turn are, and what it costs
     python -m bench context quality [MODEL …]   what a model still answers after a compaction
+    python -m bench long-chat       300 turns in a browser: how fast they open, and how smoothly an answer streams
     python -m bench walks           the calls of one request through the gateway, and of one turn
     python -m bench memory [TREE]   what attacks do to the memory of a gateway
     python -m bench ledger|postgres|runs|scale [PLACE]   larger stores; these only print
@@ -52,6 +53,7 @@ COMMANDS = {
     "context": "bench.context.run",
     "effects": "bench.effects.run",
     "ledger": "bench.gateway.ledger",
+    "long-chat": "bench.page.long_chat",
     "memory": "bench.memory.run",
     "postgres": "bench.stores.postgres",
     "runs": "bench.stores.runs",

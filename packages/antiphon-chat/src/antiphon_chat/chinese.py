@@ -1,4 +1,4 @@
-"""The texts of the terminal chat in Chinese, by their English text. `{name}` is filled in."""
+"""What only the terminal and saved pages say, in Chinese, by its English text. `{name}` is filled in."""
 
 from __future__ import annotations
 
@@ -12,26 +12,12 @@ CHINESE: Mapping[str, str] = MappingProxyType(
             "Enter 发送 · Alt-Enter 换行 · Ctrl-C 停止 · Ctrl-D 退出 · /help 帮助"
         ),
         "{model}; change it with /model.": "{model}，用 /model 切换。",
-        "{model}: {reason}. {hint}": "{model}：{reason}。{hint}",
-        "not a language model, needs no key and no network": "不是语言模型，不需要密钥和网络",
-        "For a real one set a key ({keys}, …) or {variable}.": "要使用真正的模型，请设置密钥（{keys} 等）或 {variable}。",
-        "named by {variable}": "由 {variable} 指定",
-        "Change {variable}, or name another model as provider/model.": (
-            "可修改 {variable}，或用 provider/model 指定其他模型。"
-        ),
-        "{key} is set": "已设置 {key}",
-        "as you asked": "按你的要求",
-        "Name another model as provider/model to change it.": "要更换，请用 provider/model 指定其他模型。",
-        "a model of this gateway": "此网关的模型",
-        "Choose another from the menu, or name any this gateway serves.": "可从菜单选择其他模型，或输入此网关提供的模型名称。",
-        "Set {variable} or name another model to change it.": "要更换，请设置 {variable} 或指定其他模型。",
         "Set {variable} or name another model to change it (also available: {models}).": (
             "要更换，请设置 {variable} 或指定其他模型（还可使用：{models}）。"
         ),
         "Ctrl-D: quit": "Ctrl-D 退出",
         "Saved as {id}. Resume with `antiphon chat --resume`.": "已保存为 {id}，用 `antiphon chat --resume` 继续。",
         "{model} · {tokens:,} tokens": "{model} · {tokens:,} token",
-        "guided tour": "导览",
         "no key": "无密钥",
         "One history, every model.": "一份历史，每个模型。",
         " No key yet, so a guided tour answers; it is not a model.": "还没有密钥，所以由导览来回答；它不是模型。",
@@ -54,9 +40,7 @@ CHINESE: Mapping[str, str] = MappingProxyType(
         "folder": "文件夹",
         "(interrupted)": "（已中断）",
         # Approvals.
-        "Approve {tool}?": "是否运行 {tool}？",
         "… {count} more lines; Ctrl-O shows all of it": "… 还有 {count} 行；Ctrl-O 显示全部",
-        "Create this plan?": "创建这个计划？",
         "y yes · n no [reason] · e change · t always · l all › ": (
             "y 好 · n 先不要 [理由] · e 修改 · t 总是允许 · l 全部 › "
         ),
@@ -149,7 +133,6 @@ CHINESE: Mapping[str, str] = MappingProxyType(
         "/retry to try again": "用 /retry 重试",
         "switch with /model": "用 /model 切换模型",
         "/compact to shorten the conversation": "用 /compact 压缩对话",
-        "Try again": "重试",
         "choose another model with --model": "用 --model 选择其他模型",
         "Shorten the message": "请缩短消息",
         # One message (-p).
@@ -195,22 +178,16 @@ CHINESE: Mapping[str, str] = MappingProxyType(
         "Model set to {model}": "已切换到 {model}",
         "/key PROVIDER": "/key 服务商",
         "paste an API key; it is not shown": "粘贴 API 密钥，不会显示",
-        "{count} models": "{count} 个模型",
         "{count} more; Tab after /model searches them": "另有 {count} 个；在 /model 后按 Tab 搜索",
-        "key stored on this machine": "密钥保存在本机",
-        "found on this machine": "在本机找到",
-        "small local model: real, but weak": "本地小模型：真实但能力弱",
         "small local model, weak; to install: {command}": "本地小模型，能力弱；安装：{command}",
         "guided tour: not a model, needs no key": "导览：不是模型，不需要密钥",
         "usage: /key PROVIDER [forget]; PROVIDER is one of: {names}": "用法：/key 服务商 [forget]；服务商可以是：{names}",
-        "Key of {provider} removed.": "已删除 {provider} 的密钥。",
         "no key of {provider} was pasted or stored here": "没有粘贴或保存过 {provider} 的密钥",
         "do not type a key after the command; send /key {provider} and paste it": (
             "不要把密钥写在命令后面；请发送 /key {provider} 再粘贴"
         ),
         "key of {provider} (not shown) › ": "{provider} 的密钥（不显示）› ",
         "store it on this machine? y/n › ": "保存在本机？y/n › ",
-        "Key of {provider} set.": "已设置 {provider} 的密钥。",
         "MODEL": "模型",
         "/model NAME switches; NAME may be part of a name, or any provider/model.": (
             "/model 名称 切换模型；名称可以只写一部分，也可以是任意 provider/model。"
@@ -222,7 +199,6 @@ CHINESE: Mapping[str, str] = MappingProxyType(
         "{count:,} out": "输出 {count:,}",
         "{count:,} of those in from a cache": "输入中 {count:,} 来自缓存",
         "{count:,} of those out for reasoning": "输出中 {count:,} 用于推理",
-        "{percent} % from cache": "{percent} % 来自缓存",
         "Cost: {money}.": "费用：{money}。",
         "Price unknown for {count} of {calls} model calls.": "{calls} 次模型调用中有 {count} 次价格未知。",
         "Summarized entries {since} to {to}: {before:,} tokens before, {after:,} after. Undo with /rollback {version}.": (
@@ -249,9 +225,6 @@ CHINESE: Mapping[str, str] = MappingProxyType(
         "STATUS": "状态",
         "DONE": "完成",
         "TITLE": "标题",
-        "active": "进行中",
-        "done": "已完成",
-        "archived": "已归档",
         " (due {date})": "（截止 {date}）",
         "(no title yet)": "（暂无标题）",
         "(no title)": "（无标题）",
@@ -263,33 +236,17 @@ CHINESE: Mapping[str, str] = MappingProxyType(
         ),
         # MCP servers.
         "usage: {usage}": "用法：{usage}",
-        "MCP server {name} removed.": "已移除 MCP 服务器 {name}。",
         "No MCP servers. Add one: {usage}": "没有 MCP 服务器。添加：{usage}",
         "Stored and switched off. Start it with /mcp enable {name}.": "已保存，未启用。用 /mcp enable {name} 启动。",
         "value of {name} (not shown) › ": "{name} 的值（不显示）› ",
         "MCP server {name} runs this command on your machine:": "MCP 服务器 {name} 会在本机运行此命令：",
-        "in the folder {folder}": "在文件夹 {folder} 中",
-        "with the variables {names}": "使用环境变量 {names}",
         "run it? y/n › ": "运行？y/n › ",
         "Calls of {name}: {approval}.": "{name} 的调用：{approval}。",
         "{name}: {tools} tools, {resources} resources, {prompts} prompts.": (
             "{name}：{tools} 个工具，{resources} 个资源，{prompts} 个提示词。"
         ),
-        "Resources": "资源",
-        "Prompts": "提示词",
         "{name}: its tools are not known yet; /mcp test {name}": "{name}：还不知道它的工具，请用 /mcp test {name}",
         "tools: {count}": "工具：{count}",
-        "ask each time": "每次询问",
-        "always allow": "总是允许",
-        "never (not offered)": "从不（不提供给模型）",
-        "from the command line": "来自命令行",
-        "off": "已关闭",
-        "not confirmed": "未确认",
-        "starting": "正在启动",
-        "running": "运行中",
-        "restarting": "正在重启",
-        "failed": "失败",
-        "not started": "未启动",
         "SERVER": "服务器",
         "STATE": "状态",
         "APPROVAL": "批准",
@@ -304,6 +261,9 @@ CHINESE: Mapping[str, str] = MappingProxyType(
         "({count} failed)": "（{count} 次失败）",
         "(rolled back) ": "（已回滚）",
         "no rounds yet": "还没有回合",
+        # Saved pages.
+        "Tool call": "工具调用",
+        "End of the saved page · made with Antiphon": "保存的页面到此结束 · 由 Antiphon 制作",
         # Replays and comparisons.
         "let another model answer the last message too, and show both": "让另一个模型也回答上一条消息，并列显示两个回答",
         "usage: /compare MODEL; /model lists the models": "用法：/compare MODEL；用 /model 列出模型",
@@ -312,22 +272,10 @@ CHINESE: Mapping[str, str] = MappingProxyType(
         ),
         "Replaying with {model} …": "正在用 {model} 重放……",
         "Run {tool} {arguments}? [y/N] ": "运行 {tool} {arguments}？[y/N] ",
-        "{model} (original)": "{model}（原对话）",
-        "Turn {number}: {text}": "第 {number} 轮：{text}",
-        "all": "合计",
-        "other calls than the original": "调用与原对话不同",
-        "(from the log)": "（来自记录）",
-        "(failed, from the log)": "（失败，来自记录）",
-        "(failed)": "（失败）",
-        "(not run)": "（未运行）",
-        "(waiting: not in the log)": "（等待决定：记录中没有）",
-        "{rounds} rounds, {calls} calls": "{rounds} 回合，{calls} 次调用",
-        "{tokens} tokens": "{tokens} token",
         "{model} stopped: {tools} needs your decision; decide with `{command}`.": (
             "{model} 已停止：{tools} 需要你决定；用 `{command}` 决定。"
         ),
         "{model} stopped: {reason}.": "{model} 已停止：{reason}。",
-        "the turn is unfinished": "该轮尚未完成",
         "{model} answered in {id}.": "{model} 的回答在 {id}。",
     }
 )

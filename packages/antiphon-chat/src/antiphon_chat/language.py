@@ -1,15 +1,19 @@
 """The language of the terminal chat: `translate` returns a text of the chat in the user's language, with its values filled in.
 
-The English text is the key, so the code shows what the user reads; `chinese.py` has the Chinese texts. The page has its own
-table, because a browser reads it; a text that both have is the same in both (a test compares them). Answers, tool output and
-errors of the library are not translated.
+The English text is the key, so the code shows what the user reads. Its Chinese is in the catalogues of the page, which a browser
+reads by key (`page/assets/texts`); `chinese.py` has what only the terminal and saved pages say. Answers, tool output and errors
+of the library are not translated.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from contextvars import ContextVar
+from functools import cache
+from pathlib import Path
 from typing import Literal, get_args
+
+import msgspec
 
 from antiphon.providers.default_model import CHOICE_TEXTS, ModelChoice
 from antiphon_chat.chinese import CHINESE
@@ -18,6 +22,7 @@ Language = Literal["en", "zh"]
 LANGUAGES: tuple[Language, ...] = get_args(Language)
 LANGUAGE_VARIABLE = "ANTIPHON_LANGUAGE"
 
+_PAGE = Path(__file__).parent / "page" / "assets" / "texts"
 _language: ContextVar[Language] = ContextVar("language", default="en")
 
 
@@ -38,9 +43,18 @@ def current_language() -> Language:
     return _language.get()
 
 
+@cache
+def chinese_texts() -> Mapping[str, str]:
+    """The Chinese texts by their English: those of the page, and the terminal's own."""
+    english, chinese = (
+        msgspec.json.decode((_PAGE / f"{name}.json").read_bytes(), type=dict[str, str]) for name in ("en", "zh")
+    )
+    return {**{text: chinese[key] for key, text in english.items()}, **CHINESE}
+
+
 def translate(text: str, /, **values: object) -> str:
     """The text in the language in use, with `{name}` filled in."""
-    words = CHINESE.get(text, text) if _language.get() == "zh" else text
+    words = chinese_texts().get(text, text) if _language.get() == "zh" else text
     return words.format(**values) if values else words
 
 

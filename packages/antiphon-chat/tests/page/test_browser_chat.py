@@ -347,12 +347,12 @@ def test_a_long_conversation_draws_what_is_near_and_the_rest_when_it_comes_into_
             history.append(ModelInputEntry((Text(f"Question {number}?"),)))
             history.append(ModelOutputEntry((Text(f"Answer **{number}**."),)))
     with served(tmp_path / "chats.db") as browser, window(chromium, browser.port) as shown:
-        shown.page.add_init_script("window.requestIdleCallback = () => 0")  # there is never an idle moment
         shown.open(history.id).sees("Answer 149.")
-        assert shown.thread.locator(".message").count() == 300
-        assert shown.thread.locator(".prose").count() < 60
+        assert shown.thread.locator(".message").count() < 120
+        shown.sees("Answer 0.")  # its words are there, so that they can be searched for
+        assert shown.page.evaluate("window.find('Answer 3.', false, false, true)")
         shown.page.locator("#scroller").evaluate("(node) => { node.scrollTop = 0; }")
-        shown.sees("Answer 0.")
+        expect(shown.thread.locator(".message .prose", has_text="Answer 0.").first).to_be_visible()
 
 
 def test_limits_of_a_turn_are_set_on_the_page(chromium: Chromium, tmp_path: Path) -> None:

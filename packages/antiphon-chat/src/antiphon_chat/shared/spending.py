@@ -64,8 +64,9 @@ def cost_of_entry(entry: ModelOutputEntry, prices: PriceTable | None = None) -> 
 
 
 def format_money(amount: Decimal) -> str:
-    """Dollars as the page writes them: two decimals from one dollar on, three from a cent, else four."""
+    """Dollars as the page writes them: two decimals, up to three below a dollar and four below a cent if they say more."""
     if 0 < amount < _SMALLEST:
         return f"< ${_SMALLEST}"
     digits = 2 if amount >= 1 or not amount else 3 if amount >= Decimal("0.01") else 4
-    return f"${amount.quantize(Decimal(1).scaleb(-digits), ROUND_HALF_UP):,}"
+    whole, _, cents = f"{amount.quantize(Decimal(1).scaleb(-digits), ROUND_HALF_UP):,}".partition(".")
+    return f"${whole}.{cents.rstrip('0'):0<2}"

@@ -162,7 +162,8 @@ def add_turn_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--token-limit",
         metavar="N",
-        help="summarise earlier turns above N tokens; 'off' for never (default: 80%% of the model's context window)",
+        help="summarise what is older above N tokens, within a long turn too; 'off' for never "
+        "(default: 80%% of the model's context window)",
     )
     parser.add_argument("--memory", action="store_true", help="let the model read and edit its notebook")
 

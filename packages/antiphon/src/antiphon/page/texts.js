@@ -89,12 +89,12 @@ export function formatShare(part, whole) {
   return `${formatNumber(percent > 0 && percent < 10 ? Number(percent.toFixed(1)) : Math.round(percent))} %`;
 }
 
-/** Dollars: two decimals from one dollar on, three from a cent, else four; the smallest amounts as such. */
+/** Dollars: two decimals, up to three below a dollar and four below a cent if they say more; the smallest amounts as such. */
 export function formatMoney(dollars) {
   const amount = Number(dollars);
   if (amount > 0 && amount < 0.0001) return "< $0.0001";
   const digits = amount >= 1 || amount === 0 ? 2 : amount >= 0.01 ? 3 : 4;
-  return `$${new Intl.NumberFormat(locale(), { minimumFractionDigits: digits, maximumFractionDigits: digits }).format(amount)}`;
+  return `$${new Intl.NumberFormat(locale(), { minimumFractionDigits: 2, maximumFractionDigits: digits }).format(amount)}`;
 }
 
 /** A time span, in its shortest form. */

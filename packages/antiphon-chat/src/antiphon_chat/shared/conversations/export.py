@@ -31,8 +31,10 @@ from antiphon.history import (
 from antiphon.page.bundle import SHARED
 from antiphon.parts import Image, Refusal, Text, Thinking, ToolCallRequest, ToolCallResult, text_of
 from antiphon.text import one_line, shorten
+from antiphon.tools.builtin.plan_text import plans_of
+from antiphon.tools.builtin.plan_values import Plan
 from antiphon.wire.rules import name_set
-from antiphon_chat.language import Language, use_language
+from antiphon_chat.language import current_language, translate, use_language
 from antiphon_chat.shared.markdown import MATH_ATTRIBUTES, MATH_TAGS, Node, blocks_of
 from antiphon_chat.shared.models import model_title
 from antiphon_chat.shared.tool_words import call_words
@@ -46,27 +48,6 @@ _TAGS = name_set("p span h2 h3 h4 h5 h6 ul ol li blockquote table thead tbody tr
 _MOST_WORDS = 100
 _VOID = frozenset(("br", "hr"))
 _SCHEMES = frozenset(("http", "https", "mailto"))
-
-TEXTS: Mapping[str, Mapping[str, str]] = MappingProxyType(
-    {
-        "en": {
-            "you": "You",
-            "answer": "Answer",
-            "thought": "Thought",
-            "call": "Tool call",
-            "result": "Result",
-            "end": "End of the saved page · made with Antiphon",
-        },
-        "zh": {
-            "you": "你",
-            "answer": "回答",
-            "thought": "思考过程",
-            "call": "工具调用",
-            "result": "结果",
-            "end": "保存的页面到此结束 · 由 Antiphon 制作",
-        },
-    }
-)
 
 _TOKENS = re.search(r"^:root \{.*?^\}", (SHARED / "theme.css").read_text("utf-8"), re.MULTILINE | re.DOTALL)
 assert _TOKENS is not None, "theme.css has the tokens of every page"
@@ -102,6 +83,14 @@ th, td { padding: 0.35rem 1rem 0.35rem 0; border-bottom: 1px solid var(--rule); 
   vertical-align: top; }
 img { max-width: 100%; border-radius: var(--r2); }
 blockquote { margin: 0; padding-left: 1rem; border-left: 2px solid var(--line); color: var(--quiet); }
+.plan { margin: 0.6rem 0; padding: 0.9rem 1.1rem; border: 1px solid var(--rule); border-radius: var(--r3);
+  background: var(--raised); font-size: var(--plain); }
+.plan h3 { margin: 0; font-size: var(--body); }
+.plan p { margin: 0.2rem 0; color: var(--quiet); font-size: var(--small); }
+.plan progress { width: 8rem; height: 6px; accent-color: var(--answer); }
+.plan ul { margin: 0.5rem 0 0; padding: 0; list-style: none; }
+.plan li { padding: 0.3rem 0; border-top: 1px solid var(--rule); }
+.plan :is(time, small) { color: var(--quiet); font-size: var(--small); }
 a { color: inherit; text-underline-offset: 0.2em; }
 @media (max-width: 45rem) {
   main::before { left: 5px; }
@@ -119,37 +108,36 @@ POLICY = f"default-src 'none'; style-src 'sha256-{_STYLE_DIGEST}'; img-src data:
 
 def export(kind: ExportFormat, info: ConversationInfo, snapshot: AgentHistorySnapshot, language: str = "en") -> bytes:
     """A conversation as a file; what was rolled back is left out."""
-    writers: Mapping[str, Callable[[ConversationInfo, AgentHistorySnapshot, Mapping[str, str]], bytes]] = {
+    writers: Mapping[str, Callable[[ConversationInfo, AgentHistorySnapshot], bytes]] = {
         "markdown": _markdown,
         "json": _json,
         "html": _html,
     }
 
     def write() -> bytes:
-        known: Language = "zh" if language == "zh" else "en"
-        use_language(known)
-        return writers[kind](info, snapshot, TEXTS[known])
+        use_language("zh" if language == "zh" else "en")
+        return writers[kind](info, snapshot)
 
     return copy_context().run(write)
 
 
-def _json(info: ConversationInfo, snapshot: AgentHistorySnapshot, _: Mapping[str, str]) -> bytes:
+def _json(info: ConversationInfo, snapshot: AgentHistorySnapshot) -> bytes:
     """The effective entries as stored, in one JSON object."""
     facts = {"id": info.id, "title": info.title, "created": info.created, "updated": info.updated}
     return msgspec.json.format(msgspec.json.encode(facts | {"entries": list(snapshot.effective)}), indent=2) + b"\n"
 
 
-def _markdown(info: ConversationInfo, snapshot: AgentHistorySnapshot, texts: Mapping[str, str]) -> bytes:
+def _markdown(info: ConversationInfo, snapshot: AgentHistorySnapshot) -> bytes:
     blocks = [f"# {one_line(info.title)}"]
     for entry in snapshot.effective:
         match entry:
             case ModelInputEntry(channel="user"):
-                blocks += [f"## {texts['you']}", text_of(entry.content), *_attachments(entry)]
+                blocks += [f"## {translate('You')}", text_of(entry.content), *_attachments(entry)]
             case ModelOutputEntry():
-                blocks += [f"## {_speaker(entry, texts)}", *_output_markdown(entry, texts)]
+                blocks += [f"## {_speaker(entry)}", *_output_markdown(entry)]
             case ToolCallResultsEntry():
                 blocks += [
-                    f"**{texts['result']}** `{result.tool_name}`\n\n{_fenced(result.result_markdown)}"
+                    f"**{translate('Result')}** `{result.tool_name}`\n\n{_fenced(result.result_markdown)}"
                     for result in entry.results
                 ]
             case CompactionEntry():
@@ -157,15 +145,15 @@ def _markdown(info: ConversationInfo, snapshot: AgentHistorySnapshot, texts: Map
     return ("\n\n".join(block for block in blocks if block.strip()) + "\n").encode()
 
 
-def _output_markdown(entry: ModelOutputEntry, texts: Mapping[str, str]) -> Iterator[str]:
+def _output_markdown(entry: ModelOutputEntry) -> Iterator[str]:
     for part in entry.content:
         match part:
             case Text() | Refusal():
                 yield part.text
             case Thinking() if part.text:
-                yield "\n".join(f"> {line}" for line in [f"*{texts['thought']}*", "", *part.text.splitlines()])
+                yield "\n".join(f"> {line}" for line in [f"*{translate('Thought')}*", "", *part.text.splitlines()])
             case ToolCallRequest():
-                yield f"**{texts['call']}** `{part.tool_name}`\n\n{_fenced(part.arguments, 'json')}"
+                yield f"**{translate('Tool call')}** `{part.tool_name}`\n\n{_fenced(part.arguments, 'json')}"
 
 
 def _attachments(entry: ModelInputEntry) -> Iterator[str]:
@@ -182,15 +170,14 @@ def _fenced(text: str, language: str = "") -> str:
     return f"{fence}{language}\n{text}\n{fence}"
 
 
-def _speaker(entry: ModelOutputEntry, texts: Mapping[str, str]) -> str:
-    return model_title(entry.origin.name) if entry.origin else texts["answer"]
+def _speaker(entry: ModelOutputEntry) -> str:
+    return model_title(entry.origin.name) if entry.origin else translate("Answer")
 
 
-def _html(info: ConversationInfo, snapshot: AgentHistorySnapshot, texts: Mapping[str, str]) -> bytes:
+def _html(info: ConversationInfo, snapshot: AgentHistorySnapshot) -> bytes:
     title = escape(info.title)
-    language = "zh" if texts is TEXTS["zh"] else "en"
     head = (
-        f'<!doctype html>\n<html lang="{language}">\n<head>\n<meta charset="utf-8">\n'
+        f'<!doctype html>\n<html lang="{current_language()}">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="content-security-policy" content="{escape(POLICY)}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n<meta name="referrer" content="no-referrer">\n'
         f"<title>{title}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<main>\n<h1>{title}</h1>\n"
@@ -201,24 +188,29 @@ def _html(info: ConversationInfo, snapshot: AgentHistorySnapshot, texts: Mapping
         if isinstance(entry, ToolCallResultsEntry)
         for result in entry.results
     }
-    body = "".join(_article(entry, texts, results) for entry in snapshot.effective)
-    return f"{head}{body}<footer>{escape(texts['end'])}</footer>\n</main>\n</body>\n</html>\n".encode()
+    latest = {plan.id: (call_id, plan) for call_id, result in results.items() for plan in plans_of(result)}
+    plans: dict[str, list[Plan]] = {}
+    for call_id, plan in latest.values():  # each is drawn once, as it was last
+        plans.setdefault(call_id, []).append(plan)
+    body = "".join(_article(entry, results, plans) for entry in snapshot.effective)
+    end = escape(translate("End of the saved page · made with Antiphon"))
+    return f"{head}{body}<footer>{end}</footer>\n</main>\n</body>\n</html>\n".encode()
 
 
-def _article(entry: HistoryEntry, texts: Mapping[str, str], results: dict[str, ToolCallResult]) -> str:
+def _article(entry: HistoryEntry, results: dict[str, ToolCallResult], plans: Mapping[str, list[Plan]]) -> str:
     """A row. A call takes its result from `results`; one that no call has taken stands alone."""
     match entry:
         case ModelInputEntry(channel="user"):
             words = escape(text_of(entry.content))
             shown = f"<div>{words}</div>" if words else ""
             pictures = "".join(_picture(part) for part in entry.content if isinstance(part, Image))
-            return f'<article class="input"><h2>{escape(texts["you"])}</h2>{shown}{pictures}</article>\n'
+            return f'<article class="input"><h2>{escape(translate("You"))}</h2>{shown}{pictures}</article>\n'
         case ModelOutputEntry():
-            parts = "".join(_output_html(entry, texts, results))
-            return f"<article><h2>{escape(_speaker(entry, texts))}</h2>{parts}</article>\n"
+            parts = "".join(_output_html(entry, results, plans))
+            return f"<article><h2>{escape(_speaker(entry))}</h2>{parts}</article>\n"
         case ToolCallResultsEntry():
             return "".join(
-                _folded(f"{texts['result']} {result.tool_name}", f"<pre>{escape(result.result_markdown)}</pre>")
+                _folded(f"{translate('Result')} {result.tool_name}", f"<pre>{escape(result.result_markdown)}</pre>")
                 for result in entry.results
                 if result.tool_call_id in results
             )
@@ -229,21 +221,40 @@ def _article(entry: HistoryEntry, texts: Mapping[str, str], results: dict[str, T
 
 
 def _output_html(
-    entry: ModelOutputEntry, texts: Mapping[str, str], results: dict[str, ToolCallResult]
+    entry: ModelOutputEntry, results: dict[str, ToolCallResult], plans: Mapping[str, list[Plan]]
 ) -> Iterator[str]:
     for part in entry.content:
         match part:
             case Text() | Refusal():
                 yield "".join(map(_tag, blocks_of(part.text)))
             case Thinking() if part.text:
-                yield _folded(texts["thought"], "".join(map(_tag, blocks_of(part.text))))
+                yield _folded(translate("Thought"), "".join(map(_tag, blocks_of(part.text))))
             case ToolCallRequest():
                 result = results.pop(part.tool_call_id, None)
                 found = f"<pre>{escape(result.result_markdown)}</pre>" if result else ""
                 words = shorten(one_line(call_words(part, result)), _MOST_WORDS)
                 yield _folded(words, f"{found}<pre>{escape(part.arguments)}</pre>")
+                yield from map(_plan_html, plans.get(part.tool_call_id, ()))
             case Image():
                 yield _picture(part)
+
+
+def _plan_html(plan: Plan) -> str:
+    tasks = "".join(
+        f"<li>{'☑' if task.done else '☐'} {escape(task.title)}"
+        + (f" <time>{escape(task.due)}</time>" if task.due else "")
+        + (f"<br><small>{escape(task.notes)}</small>" if task.notes else "")
+        + "</li>"
+        for task in plan.tasks
+    )
+    done, count = plan.tasks_done, len(plan.tasks)
+    progress = escape(translate("{done} of {all} done", done=done, all=count))
+    return (
+        f'<section class="plan"><h3>{escape(plan.title)}</h3>'
+        + (f"<p>{escape(plan.goal)}</p>" if plan.goal else "")
+        + f'<p><progress max="{max(1, count)}" value="{done}" aria-label="{progress}"></progress> {progress}</p>'
+        + f"<ul>{tasks}</ul></section>\n"
+    )
 
 
 def _folded(summary: str, content: str) -> str:

@@ -453,7 +453,8 @@ export function footer(status) {
 }
 
 /**
- * A table that scrolls by itself where it is too wide. Columns from `numbers` on are numbers, or those in `only`.
+ * A table. Where it is too wide for a phone, each row is a block, and each cell has its head above it; the roles say that it is a
+ * table all the same. Columns from `numbers` on are numbers, or those in `only`.
  *
  * @param {any[]} heads keys of texts, or nodes
  * @param {any[][]} rows
@@ -471,29 +472,47 @@ export function table(heads, rows, numbers, only = null, kind = "") {
     { class: `table ${kind}`, tabindex: "0", role: "group" },
     element(
       "table",
-      {},
+      { role: "table" },
       element(
         "thead",
-        {},
+        { role: "rowgroup" },
         element(
           "tr",
-          {},
-          named.map((head, column) => element("th", { scope: "col", class: isNumber(column) ? "right" : null }, head)),
+          { role: "row" },
+          named.map((head, column) =>
+            element(
+              "th",
+              { scope: "col", role: headText(head).trim() ? "columnheader" : null, class: isNumber(column) ? "right" : null },
+              head,
+            ),
+          ),
         ),
       ),
       element(
         "tbody",
-        {},
+        { role: "rowgroup" },
         rows.map((cells) =>
           element(
             "tr",
-            {},
-            cells.map((cell, column) => element("td", { class: isNumber(column) ? "right" : null }, cell)),
+            { role: "row" },
+            cells.map((cell, column) =>
+              element(
+                "td",
+                { role: "cell", class: isNumber(column) ? "right" : null },
+                element("span", { class: "head", "aria-hidden": "true" }, headText(named[column])),
+                cell,
+              ),
+            ),
           ),
         ),
       ),
     ),
   );
+}
+
+/** The words of a head, which is a text or a node. */
+function headText(head) {
+  return String((head instanceof Node ? head.textContent : head) ?? "");
 }
 
 /** Tokens in their shortest form. */

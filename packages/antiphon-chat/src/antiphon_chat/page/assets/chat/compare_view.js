@@ -4,7 +4,7 @@
  * streamed into the last pair. The steps are in a table below, closed. */
 
 import { ApprovalCard } from "./approval_card.js";
-import { button, element, fill, note } from "antiphon/dom.js";
+import { button, element, fill, icon, note } from "antiphon/dom.js";
 import { drawComparison, facts } from "./comparison_table.js";
 import { markdownText, StreamedText } from "../markdown/markdown.js";
 import { modelTitle } from "./messages.js";
@@ -45,6 +45,9 @@ export class CompareView {
     this._rendered = new Map();
     this._showsDifference = false;
     this._table = element("div", { class: "comparison" });
+    this._shown = element("div");
+    this._field = element("textarea", { rows: "1" });
+    this._ask = this._askBoth();
     this._isReading = false;
     this._hasNews = false;
   }
@@ -57,7 +60,10 @@ export class CompareView {
     this._showsDifference = false;
     this._rendered.clear();
     fill(this._table);
-    fill(this._node);
+    fill(this._shown);
+    this._field.placeholder = say("askBoth");
+    this._field.setAttribute("aria-label", say("askBoth"));
+    fill(this._node, this._shown, this._ask);
     this._sides = ids.map((id) => this._side(id));
     await Promise.all([this._readSteps(), ...this._sides.map(({ conversation }) => conversation.load().catch(showError))]);
   }
@@ -108,7 +114,7 @@ export class CompareView {
     }
     const pairs = [...turns.values()];
     fill(
-      this._node,
+      this._shown,
       element("p", { class: "verdict" }, this._verdict(branches)),
       element(
         "div",
@@ -128,6 +134,38 @@ export class CompareView {
       ),
     );
     if (wasOpen) this._node.querySelector("details.steps")?.setAttribute("open", "");
+  }
+
+  /** The box at the end of the line: what is written there is asked in both conversations. */
+  _askBoth() {
+    const form = element(
+      "form",
+      { class: "composer ask-both" },
+      this._field,
+      element("button", { type: "submit", class: "send", "aria-label": say("send"), title: say("send") }, icon("send")),
+    );
+    const send = async () => {
+      const text = this._field.value.trim();
+      if (!text || this._sides.some(({ conversation }) => conversation.isRunning)) return;
+      this._field.value = "";
+      const content = [{ type: "text", text }];
+      try {
+        await Promise.all(this._sides.map(({ conversation }) => this._api.post(`${conversation.path}/turns`, { content })));
+      } catch (error) {
+        this._field.value = text;
+        showError(error);
+      }
+    };
+    form.addEventListener("submit", (event) => {
+      event.preventDefault();
+      send();
+    });
+    this._field.addEventListener("keydown", (event) => {
+      if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+      event.preventDefault();
+      send();
+    });
+    return form;
   }
 
   /** One sentence of difference: which one is faster and which is cheaper, and by how much. */

@@ -135,8 +135,8 @@ export class Thought {
 }
 
 /** The output of a model, from the log. `chipOf(call)` makes the chip of a call; `used` is what its turn used so far; `name` is
- * empty where the row above is by the same speaker. `later(node, draw)` may postpone drawing what is far from view. */
-export function outputMessage(entry, { api, path, fork, regenerate, compare, chipOf, used, name, later }) {
+ * empty where the row above is by the same speaker. */
+export function outputMessage(entry, { api, path, fork, regenerate, compare, chipOf, used, name }) {
   const body = element("div", { class: "body" });
   const words = textOf(entry.content);
   const hasCalls = entry.content.some((part) => part.type === "tool_call");
@@ -150,19 +150,15 @@ export function outputMessage(entry, { api, path, fork, regenerate, compare, chi
     element("div", { class: "plans-here" }),
     actions,
   );
-  const draw = () => {
-    fillBody(body, entry, { api, path, chipOf });
-    fill(
-      actions,
-      words && action("copy", say("copyMessage"), () => copyText(words)),
-      regenerate && action("again", say("regenerate"), () => regenerate(entry)),
-      compare && action("compare", say("compareWith"), () => compare(entry)),
-      fork && action("branch", say("forkHere"), () => fork(entry.sequence_number)),
-      used && element("span", { class: "used" }, used),
-    );
-  };
-  if (later && !hasCalls) later(node, draw);
-  else draw();
+  fillBody(body, entry, { api, path, chipOf });
+  fill(
+    actions,
+    words && action("copy", say("copyMessage"), () => copyText(words)),
+    regenerate && action("again", say("regenerate"), () => regenerate(entry)),
+    compare && action("compare", say("compareWith"), () => compare(entry)),
+    fork && action("branch", say("forkHere"), () => fork(entry.sequence_number)),
+    used && element("span", { class: "used" }, used),
+  );
   return node;
 }
 

@@ -7,7 +7,7 @@
 
 import { ApprovalCard } from "./approval_card.js";
 import { button, element, fill } from "antiphon/dom.js";
-import { drawn, StreamedText } from "../markdown/markdown.js";
+import { drawn, plainText, StreamedText } from "../markdown/markdown.js";
 import { media } from "../ui/media.js";
 import { agentOf, branchSwitch, inputMessage, modelTitle, outputMessage, row, speakerOf, textOf, Thought } from "./messages.js";
 import { announce, showFault } from "../ui/notifications.js";
@@ -47,6 +47,12 @@ function resetWaiting(reason) {
  * @property {HTMLElement} chips
  * @property {StreamedText | null} words
  * @property {Thought | null} thought
+ */
+
+/**
+ * A turn that is not drawn yet: its entries, the question before it, and the number of its last entry.
+ *
+ * @typedef {{ turn: Entry[], question: Entry | null, to: number }} FarTurn
  */
 
 /** `actions` has: edit(entry, text), fork(at), regenerate(entry), compare(entry), open(id), rollBack(to), decide(call, decision),
@@ -90,18 +96,25 @@ export class Thread {
     /** @type {HTMLElement | null} */
     this._ending = null;
     this._isFollowing = true;
-    /** @type {Map<HTMLElement, () => void>} messages whose words are not drawn yet */
-    this._postponed = new Map();
-    /** The number of the first entry that is drawn at once. */
-    this._nearFrom = 0;
+    /** @type {Map<Element, FarTurn>} turns that are not drawn yet, by the node that holds their words */
+    this._far = new Map();
+    /** @type {HTMLElement | null} before which a far turn is being drawn; new things stand at the end */
+    this._place = null;
+    this._near = new IntersectionObserver(
+      (seen) => seen.forEach(({ isIntersecting, target }) => isIntersecting && this._drawFar(target)),
+      { root: this._scroller, rootMargin: "100% 0px" },
+    );
     /** Whether the person moves the thread; only then may it stop following. */
     this._isScrolledByPerson = false;
+    /** Where the thread was scrolled to last. */
+    this._seen = { top: 0, height: 0 };
     /** @type {Failure | null} */
     this._failure = null;
     this._latest.addEventListener("click", () => this._scrollToEnd(true));
     this._listenForScrolling();
     // What grows by itself (a diagram, a picture) must not push the end out of view.
     new ResizeObserver(() => this._scrollToEnd(false)).observe(node);
+    addEventListener("beforeprint", () => this._drawThrough(Infinity));
     this.clear();
   }
 
@@ -119,7 +132,8 @@ export class Thread {
     this._turnOutputs = [];
     this._draft = null;
     this._ending = null;
-    this._postponed.clear();
+    this._near.disconnect();
+    this._far.clear();
     this._isFollowing = true;
     this._latest.hidden = true;
   }
@@ -132,10 +146,7 @@ export class Thread {
     this.clear();
     this._path = path;
     this._model = state.model ?? this._model;
-    this._nearFrom = state.entries.at(-NEAR_ENTRIES)?.sequence_number ?? 0;
-    for (const entry of state.entries) this._drawEntry(entry);
-    this._nearFrom = 0;
-    this._drawLater();
+    for (const entry of this._leaveFar(state.entries)) this._drawEntry(entry);
     for (const card of this._plans.values()) card.refresh();
     this._showApprovals(state.pending);
     if (state.running) this._openDraft();
@@ -146,10 +157,10 @@ export class Thread {
 
   /** Scroll to a message that a search found, and mark the words in it. */
   showFound({ sequence, query }) {
+    this._drawThrough(sequence, sequence);
     const messages = [.../** @type {NodeListOf<HTMLElement>} */ (this._node.querySelectorAll(".message[data-sequence]"))];
     const message = messages.filter((one) => Number(one.dataset.sequence) <= sequence).at(-1) ?? messages[0];
     if (!message) return;
-    this._postponed.get(message)?.();
     this._isFollowing = false;
     // What is far away is laid out when it comes into view, which moves what is below it.
     const reveal = (/** @type {number} */ times) => {
@@ -167,6 +178,7 @@ export class Thread {
    */
   showBranches(points) {
     for (const before of this._node.querySelectorAll(".branches")) before.remove();
+    for (const { at } of points) this._drawThrough(at + 1, at);
     const messages = [...this._node.querySelectorAll(".message[data-sequence]")];
     for (const point of points) {
       const message = messages.find((one) => Number(/** @type {HTMLElement} */ (one).dataset.sequence) > point.at);
@@ -295,9 +307,12 @@ export class Thread {
   }
 
   _drawEntry(entry) {
-    const isPast = entry.effective === false && entry.kind !== "rollback";
-    if (this._known.has(entry.sequence_number) || isPast) return;
+    if (this._known.has(entry.sequence_number) || !isShown(entry)) return;
     this._known.add(entry.sequence_number);
+    this._draw(entry);
+  }
+
+  _draw(entry) {
     const draw = /** @type {any} */ (this)[`_draw_${entry.kind}`];
     try {
       if (draw) draw.call(this, entry);
@@ -335,7 +350,6 @@ export class Thread {
       chipOf: (call) => this._newChip(call),
       used: this._used(entry),
       name: speaker === this._speaker ? "" : speaker,
-      later: entry.sequence_number < this._nearFrom ? (node, draw) => this._postpone(node, draw) : null,
     });
     this._insert(message);
     if (speaker !== this._speaker) this._spent = message.querySelector(".spent");
@@ -343,24 +357,54 @@ export class Thread {
     this._showSpent(entry);
   }
 
-  /** Draw the words of a message when it comes near, or when the browser has nothing else to do: a long conversation opens at once. */
-  _postpone(node, draw) {
-    const drawOnce = () => this._postponed.delete(node) && draw();
-    this._postponed.set(node, drawOnce);
-    node.addEventListener("contentvisibilityautostatechange", (event) => !event.skipped && drawOnce());
+  /**
+   * Leave the turns that are far from the end undrawn: each is one node with its words, so that find-in-page finds them, and is
+   * drawn when it comes near. A long conversation opens at once.
+   *
+   * @param {Entry[]} entries
+   * @returns {Entry[]} those to draw now
+   */
+  _leaveFar(entries) {
+    const shown = entries.filter(isShown);
+    const starts = shown.flatMap((entry, index) => (isQuestion(entry) ? [index] : []));
+    const near = starts.findLast((start) => start <= shown.length - NEAR_ENTRIES) ?? 0;
+    /** @type {Entry | null} */
+    let question = null;
+    for (let number = 0; starts[number] < near; number += 1) {
+      const turn = shown.slice(number ? starts[number] : 0, starts[number + 1]);
+      const first = shown[starts[number]];
+      const node = element("div", { class: "far", "data-sequence": first.sequence_number }, turn.map(wordsOf).join("\n"));
+      for (const entry of turn) this._known.add(entry.sequence_number);
+      this._far.set(node, { turn, question, to: turn[turn.length - 1].sequence_number });
+      question = first;
+      this._near.observe(node);
+      this._insert(node);
+    }
+    this._question = question;
+    return shown.slice(near);
   }
 
-  /** Draw what was postponed, from the end upwards, while the browser is idle. */
-  _drawLater() {
-    if (!this._postponed.size) return;
-    const idle = window.requestIdleCallback ?? ((/** @type {any} */ act) => setTimeout(() => act({ timeRemaining: () => 8 }), 50));
-    idle((/** @type {IdleDeadline} */ deadline) => {
-      for (const drawOnce of [...this._postponed.values()].reverse()) {
-        if (deadline.timeRemaining() < 2) break;
-        drawOnce();
-      }
-      this._drawLater();
-    });
+  /** Draw a turn in its place. What this thread knows of the end stays as it is. */
+  _drawFar(node) {
+    const far = this._far.get(node);
+    if (far === undefined) return;
+    this._far.delete(node);
+    this._near.unobserve(node);
+    const { _question, _speaker, _spent, _output, _turnOutputs, _chips } = this;
+    this._place = node;
+    this._question = far.question;
+    this._chips = new Map();
+    for (const entry of far.turn) this._draw(entry);
+    this._place = null;
+    // Ids of calls may come again: those of the end stay.
+    Object.assign(this, { _question, _speaker, _spent, _output, _turnOutputs, _chips: new Map([...this._chips, ..._chips]) });
+    node.remove();
+  }
+
+  /** Draw the far turns with entries between these numbers. */
+  _drawThrough(/** @type {number} */ to, from = 0) {
+    for (const [node, { turn, to: last }] of this._far)
+      if (turn[0].sequence_number <= to && last >= from) this._drawFar(node);
   }
 
   /** The time and the cost of the turn so far, under the name of its speaker. */
@@ -431,11 +475,11 @@ export class Thread {
     if (handOff) {
       const words = { before: handOff.from, after: agent, reason: handOff.reason ?? "" };
       this._insert(remark(say(handOff.reason ? "handedOffBecause" : "handedOff", words)));
-    } else if (!agent && this._node.childElementCount) this._insert(remark(say("systemChanged")));
+    } else if (!agent && this._question) this._insert(remark(say("systemChanged")));
   }
 
   _draw_set_memory_notebook() {
-    if (this._node.childElementCount) this._insert(remark(say("memoryChanged")));
+    if (this._question) this._insert(remark(say("memoryChanged")));
   }
 
   _showResult(result, entry) {
@@ -455,10 +499,15 @@ export class Thread {
         before.draw();
         continue;
       }
-      before?.fold();
       const card = new PlanCard(this._api, plan);
-      this._plans.set(plan.id, card);
       place.append(card.node);
+      if (before && this._place) {
+        card.fold(); // a newer one is below
+        continue;
+      }
+      before?.fold();
+      this._plans.set(plan.id, card);
+      if (this._place) card.refresh();
     }
   }
 
@@ -585,7 +634,7 @@ export class Thread {
   }
 
   _insert(node) {
-    this._node.insertBefore(node, this._draft?.node ?? null);
+    this._node.insertBefore(node, this._place ?? this._draft?.node ?? null);
   }
 
   _listenForScrolling() {
@@ -605,8 +654,11 @@ export class Thread {
 
   _onScroll() {
     const { scrollHeight, scrollTop, clientHeight } = this._scroller;
+    // Find-in-page scrolls too, and nobody sees the keys for it: only it goes up by far while nothing was taken away.
+    const isFound = scrollTop < this._seen.top - NEAR && scrollHeight >= this._seen.height;
+    this._seen = { top: scrollTop, height: scrollHeight };
     if (scrollHeight - scrollTop - clientHeight < NEAR) this._isFollowing = true;
-    else if (this._isScrolledByPerson) this._isFollowing = false;
+    else if (this._isScrolledByPerson || isFound) this._isFollowing = false;
     this._latest.hidden = this._isFollowing;
   }
 
@@ -624,6 +676,21 @@ export class Thread {
     if (this._isFollowing) this._scroller.scrollTop = this._scroller.scrollHeight;
     this._latest.hidden = this._isFollowing;
   }
+}
+
+/** Whether an entry is part of what is shown: what was rolled back is not. */
+function isShown(entry) {
+  return entry.effective !== false || entry.kind === "rollback";
+}
+
+/** Whether a turn begins with this entry. */
+function isQuestion(entry) {
+  return entry.kind === "model_input" && (entry.channel ?? "user") === "user";
+}
+
+/** The words of an entry as they are read, without their look. */
+function wordsOf(entry) {
+  return entry.kind === "model_output" ? plainText(entry.blocks ?? []) : textOf(entry.content ?? []);
 }
 
 function remark(text) {

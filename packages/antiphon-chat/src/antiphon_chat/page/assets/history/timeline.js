@@ -196,8 +196,12 @@ function heading({ number, summary }, action) {
   return element(
     "h3",
     {},
-    element("span", {}, say("round", { number: formatNumber(number) })),
-    facts.filter(Boolean).map((fact) => element("span", { class: "fact" }, fact)),
+    element(
+      "span",
+      { class: "round-facts" },
+      element("span", {}, say("round", { number: formatNumber(number) })),
+      facts.filter(Boolean).map((fact) => element("span", { class: "fact" }, fact)),
+    ),
     action,
   );
 }

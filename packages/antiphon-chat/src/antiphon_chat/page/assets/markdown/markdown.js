@@ -11,6 +11,7 @@ import { say } from "antiphon/texts.js";
 import { copyText } from "../ui/notifications.js";
 
 const TAGS = new Set("p span h2 h3 h4 h5 h6 ul ol li blockquote thead tbody tr th td em strong del br hr code sup".split(" "));
+const LINES = new Set("ul ol table thead tbody tr blockquote".split(" "));
 const MATH = new Set(
   (
     "math mrow mi mo mn mtext ms mspace msup msub msubsup mfrac msqrt mroot mover munder munderover mtable mtr mtd " +
@@ -28,6 +29,19 @@ const MATH_SPACE = "http://www.w3.org/1998/Math/MathML";
  */
 export function drawn(blocks, outline = { level: 1 }) {
   return blocks.map((block) => draw(block, outline));
+}
+
+/** The text of blocks, each on a line of its own. @param {any[]} blocks */
+export function plainText(blocks) {
+  return blocks.map((block) => words(block)).join("\n");
+}
+
+/** @returns {string} */
+function words(/** @type {any} */ node) {
+  if (typeof node === "string") return node;
+  if (!Array.isArray(node)) return "";
+  const inside = (Array.isArray(node[0]) ? node : node.slice(2)).map(words);
+  return inside.join(Array.isArray(node[0]) || LINES.has(node[0]) ? "\n" : "");
 }
 
 /**

@@ -1,0 +1,1 @@
+"""How the page of the chat holds up in a browser."""
