@@ -1,6 +1,7 @@
 """One table of parameters per format: it reads them, writes them and checks them.
 
-A row names a field of `ModelRequest`, its key in the body, and what is accepted: types, and a limit of the values.
+A row names a field of `ModelRequest`, its key in the body (or inside an object of the body), and what is accepted: types, and a
+limit of the values.
 Rows are written in their order, so that the same request always gives the same bytes. A field without a row does not exist in
 the format: it is reported as a loss unless it has its default value.
 
@@ -18,10 +19,12 @@ from msgspec import Struct
 from antiphon.wire.capabilities import Capabilities
 from antiphon.wire.loss import Loss
 from antiphon.wire.request import ModelRequest
-from antiphon.wire.rules import Check, Finding
-from antiphon.wire.rules.limits import UNSET, Choice, Limit
+from antiphon.wire.rules import Check, Finding, is_whole_number
+from antiphon.wire.rules.limits import UNSET, Choice, Limit, Texts
 
 NUMBER = (int, float)
+WHOLE_NUMBER = (float, int)
+"""A number that may be written as 1.0."""
 _DEFAULTS: dict[str, Any] = {
     "max_output_tokens": None,
     "stop": (),
@@ -55,14 +58,20 @@ class Parameter(Struct, frozen=True):
     key: str
     types: tuple[type, ...] = ()
     limit: Limit | None = None
+    inside: str = ""
+    """The object of the body that has the key; empty: the body itself."""
     sends_default: bool = False
     """Whether the default value is accepted even where the parameter is refused."""
     is_written: bool = True
     """False for a row that only reads or checks."""
 
-    def reads(self, value: Any) -> bool:
-        """Whether a value is read into the field."""
-        return type(value) in self.types and (not isinstance(self.limit, Choice) or self.limit.is_own(value))
+    def read(self, value: Any) -> Any:
+        """The value of the field; None if it is not read, because its type or its word is another."""
+        if type(value) in self.types:
+            if self.types is WHOLE_NUMBER:
+                return int(value) if is_whole_number(value) else None
+            return value if not isinstance(self.limit, Choice) or self.limit.is_own(value) else None
+        return self.limit.read(value) if isinstance(self.limit, Texts) else None
 
 
 class Refusal(Struct, frozen=True):
@@ -87,25 +96,38 @@ class ParameterTable:
 
     def __init__(self, target: str, rows: Iterable[Parameter], *, no_loss: Collection[str] = ()) -> None:
         self.rows = tuple(rows)
-        self.by_key = {row.key: row for row in self.rows}
         self._written = tuple(row for row in self.rows if row.is_written)
-        self.checks: dict[str, Check] = {
-            row.key: row.limit for row in self.rows if row.limit is not None and not isinstance(row.limit, Choice)
-        }
-        """The limits of values in a body, by key. Hosts have words of their own, so those are not checked."""
+        self._by_key: dict[str, dict[str, Parameter]] = {"": {}}
+        for row in self.rows:
+            self._by_key.setdefault(row.inside, {})[row.key] = row
         fields = {row.field for row in self.rows}
         self._missing = tuple((field, value) for field, value in _DEFAULTS.items() if field not in fields | {*no_loss})
         self._no_such_parameter = f"{target} has no such parameter; dropped"
 
-    def read(self, body: Mapping[str, Any], fields: dict[str, Any]) -> dict[str, Any]:
+    def keys(self, inside: str = "") -> Collection[str]:
+        """The keys of the rows in the body, or inside one of its objects."""
+        return self._by_key[inside].keys()
+
+    def checks(self, inside: str = "") -> dict[str, Check]:
+        """The limits of the values there, by key. Hosts have words of their own, so those are not checked."""
+        rows = self._by_key[inside].values()
+        return {row.key: row.limit for row in rows if row.limit is not None and not isinstance(row.limit, Choice)}
+
+    def read(self, body: Mapping[str, Any], fields: dict[str, Any], inside: str = "") -> dict[str, Any]:
         """Put the values of a known name and type into the fields of a request; returns the rest."""
-        by_key = self.by_key
+        by_key = self._by_key[inside]
         unread: dict[str, Any] = {}
         for key, value in body.items():
+            if value is None:
+                continue
             row = by_key.get(key)
-            if row is not None and row.reads(value):
-                fields[row.field] = value
-            elif value is not None:
+            if row is not None and (read := row.read(value)) is not None:
+                fields[row.field] = read
+            elif not inside and key in self._by_key and type(value) is dict:
+                rest = self.read(value, fields, key)
+                if rest:
+                    unread[key] = rest
+            else:
                 unread[key] = value
         return unread
 
@@ -121,6 +143,7 @@ class ParameterTable:
     ) -> None:
         """Put the parameters of a request into a body. `refused` has a reason for each field that the model refuses, and
         `keys` the names of fields that the host calls differently."""
+        objects: dict[str, dict[str, Any]] = {"": body}
         for row in self._written:
             value = getattr(request, row.field)
             if value is None:
@@ -136,7 +159,10 @@ class ParameterTable:
             else:
                 value = row.limit.fit(value, row.field, losses, capabilities)
             if value is not None:
-                body[row.key if keys is None else keys.get(row.field, row.key)] = value
+                if row.inside not in objects:
+                    known = body.get(row.inside)
+                    objects[row.inside] = body[row.inside] = dict(known) if type(known) is dict else {}
+                objects[row.inside][row.key if keys is None else keys.get(row.field, row.key)] = value
         for field, default in self._missing:
             value = getattr(request, field)
             if value is not None and value != default:

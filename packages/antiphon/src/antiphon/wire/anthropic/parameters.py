@@ -32,8 +32,8 @@ from antiphon.wire.parameters import NUMBER, Parameter, ParameterTable, Refusal,
 from antiphon.wire.provenance import is_from
 from antiphon.wire.reasoning import ReasoningForms, plan_reasoning
 from antiphon.wire.request import ModelRequest, OutputFormat, Reasoning
-from antiphon.wire.rules import Checked, Object, Path
-from antiphon.wire.rules.limits import Choice, Length, Limit, Range, Texts
+from antiphon.wire.rules import Checked, Path
+from antiphon.wire.rules.limits import Choice, Length, Range, Texts
 from antiphon.wire.schema import grammar_policy, rewrite
 
 VERSION = "2023-06-01"
@@ -213,18 +213,6 @@ class _Sampling(Range, frozen=True):
         return (self.rule, "AN-28")
 
 
-class _User(Limit, frozen=True):
-    """The `metadata`, which has only the id of a user."""
-
-    user_id: Length
-
-    def fit(self, value: Any, field: str, losses: list[Loss], model: Capabilities) -> dict[str, str]:
-        return {"user_id": self.user_id.fit(value, field, losses, model)}
-
-    def check(self, value: Any, at: Path, found: Checked) -> None:
-        Object(rule=self.rule, fields={"user_id": self.user_id}).check(value, at, found)
-
-
 MAX_TOKENS = Parameter(
     "max_output_tokens",
     "max_tokens",
@@ -247,7 +235,7 @@ PARAMETER_TABLE = ParameterTable(
         ),
         Parameter("top_k", "top_k", (int,), _Sampling(rule="AN-21", minimum=0, below="drop", unset="send")),
         Parameter("stop", "stop_sequences", limit=Texts(rule="AN-22", is_blank=is_blank)),
-        Parameter("user", "metadata", limit=_User(rule="AN-23", user_id=Length(rule="AN-23", at_most=512))),
+        Parameter("user", "user_id", (str,), Length(rule="AN-23", at_most=512), inside="metadata"),
         Parameter("service_tier", "service_tier", (str,), Choice(rule="AN-27", values=_TIERS)),
     ),
 )
@@ -255,22 +243,17 @@ PARAMETER_TABLE = ParameterTable(
 
 def read_parameter(name: str, value: Any, fields: dict[str, Any], extras: dict[str, Any]) -> bool:
     """Read a parameter that other formats have too; False if it is unknown or malformed."""
-    if name == "stop_sequences" and type(value) is list and all(type(sequence) is str for sequence in value):
-        fields["stop"] = tuple(value)
-    elif name == "thinking" and (reasoning := read_thinking(value)) is not None:
+    if name == "thinking" and (reasoning := read_thinking(value)) is not None:
         effort = fields["reasoning"].effort if "reasoning" in fields else None
         fields["reasoning"] = structs.replace(reasoning, effort=effort)
     elif name == "output_format" and "output_format" not in fields and (schema := _format_schema(value)) is not None:
         # An older beta had the format here; its source records it.
         fields["output_format"] = OutputFormat("json_schema", schema, source=SOURCE)
-    elif name in ("metadata", "output_config") and type(value) is dict:
-        fields_set = {key: inner for key, inner in value.items() if inner is not None}
-        if name == "output_config":
-            _read_output_config(fields_set, fields)
-        elif type(fields_set.get("user_id")) is str:
-            fields["user"] = fields_set.pop("user_id")
-        if fields_set:
-            extras[name] = fields_set
+    elif name == "output_config" and type(value) is dict:
+        config = {key: inner for key, inner in value.items() if inner is not None}
+        _read_output_config(config, fields)
+        if config:
+            extras[name] = config
     else:
         return False
     return True

@@ -11,16 +11,18 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec import structs
+
 from antiphon.wire.capabilities import Capabilities
 from antiphon.wire.gemini import FORMAT
 from antiphon.wire.gemini.native import field_spellings, native_extras, spelled, split_fields
 from antiphon.wire.gemini.schema import SCHEMA_STYLES, read_schema, schema_style, write_schema
+from antiphon.wire.gemini.shapes import SERVICE_TIERS
 from antiphon.wire.loss import Loss, lose_native, own_extras
-from antiphon.wire.parameters import NUMBER, Parameter, ParameterTable, refused_fields
+from antiphon.wire.parameters import NUMBER, WHOLE_NUMBER, Parameter, ParameterTable, refused_fields
 from antiphon.wire.provenance import is_spelled
 from antiphon.wire.reasoning import DYNAMIC, HIDDEN, ReasoningForms, plan_reasoning
 from antiphon.wire.request import ModelRequest, OutputFormat, Reasoning
-from antiphon.wire.rules import is_whole_number
 from antiphon.wire.rules.limits import Range
 from antiphon.wire.vendors.google import with_prefix, without_prefix
 from antiphon.wire.vendors.google_parameters import (
@@ -30,10 +32,10 @@ from antiphon.wire.vendors.google_parameters import (
     google_range,
     lose_format_details,
     output_tokens,
+    service_tiers,
     stop_sequences,
 )
 
-WHOLE_NUMBER = (int, float)
 _REASONING = ReasoningForms(
     rule="GM-14",
     modes=("off", "level", "budget"),
@@ -99,39 +101,46 @@ def write_thinking(reasoning: Reasoning, capabilities: Capabilities, losses: lis
     return {**config, **extras}
 
 
-GENERATION_PREFIX = "generationConfig."
+_CONFIG = "generationConfig"
+GENERATION_PREFIX = f"{_CONFIG}."
 JSON_TYPE = "application/json"
 
 PARAMETER_TABLE = ParameterTable(
     "Gemini",
     (
-        Parameter("temperature", "temperature", NUMBER, google_range("GM-14", 2)),
-        Parameter("top_p", "topP", NUMBER, google_range("GM-14", 1, unset="drop")),
-        Parameter("presence_penalty", "presencePenalty", NUMBER),
-        Parameter("frequency_penalty", "frequencyPenalty", NUMBER),
-        Parameter("top_k", "topK", WHOLE_NUMBER),
-        Parameter("max_output_tokens", "maxOutputTokens", WHOLE_NUMBER, output_tokens("GM-14")),
-        Parameter(
-            "candidates",
-            "candidateCount",
-            WHOLE_NUMBER,
-            Range(rule="GM-14", minimum=1, is_whole=True, model_fact="candidates", reads_text=True),
+        *(
+            structs.replace(row, inside=_CONFIG)
+            for row in (
+                Parameter("temperature", "temperature", NUMBER, google_range("GM-14", 2)),
+                Parameter("top_p", "topP", NUMBER, google_range("GM-14", 1, unset="drop")),
+                Parameter("presence_penalty", "presencePenalty", NUMBER),
+                Parameter("frequency_penalty", "frequencyPenalty", NUMBER),
+                Parameter("top_k", "topK", WHOLE_NUMBER),
+                Parameter("max_output_tokens", "maxOutputTokens", WHOLE_NUMBER, output_tokens("GM-14")),
+                Parameter(
+                    "candidates",
+                    "candidateCount",
+                    WHOLE_NUMBER,
+                    Range(rule="GM-14", minimum=1, is_whole=True, model_fact="candidates", reads_text=True),
+                ),
+                Parameter("seed", "seed", WHOLE_NUMBER, Seed()),
+                Parameter("top_logprobs", "logprobs", WHOLE_NUMBER),
+                Parameter("logprobs", "responseLogprobs", (bool,)),
+                Parameter("stop", "stopSequences", limit=stop_sequences("GM-14")),
+            )
         ),
-        Parameter("seed", "seed", WHOLE_NUMBER, Seed()),
-        Parameter("top_logprobs", "logprobs", WHOLE_NUMBER),
-        Parameter("logprobs", "responseLogprobs", (bool,)),
-        Parameter("stop", "stopSequences", limit=stop_sequences("GM-14")),
+        Parameter("model", "model", (str,), is_written=False),  # in the URL
+        Parameter("service_tier", "serviceTier", (str,), service_tiers("GM-18", *SERVICE_TIERS)),
+        Parameter("store", "store", (bool,)),
     ),
-    no_loss=("service_tier", "store"),  # beside the generationConfig
 )
-"""The parameters in `generationConfig`."""
 
 
 _OUTPUT_FIELDS = ("responseMimeType", "responseSchema", "responseJsonSchema")
 _MODALITIES = "responseModalities"
 _TEXT_ONLY = spelled("text-only")
 """Of `responseModalities: ["TEXT"]`, the default of every other format."""
-_GENERATION_FIELDS = field_spellings((_MODALITIES, *PARAMETER_TABLE.by_key, "thinkingConfig", *_OUTPUT_FIELDS))
+_GENERATION_FIELDS = field_spellings((_MODALITIES, *PARAMETER_TABLE.keys(_CONFIG), "thinkingConfig", *_OUTPUT_FIELDS))
 
 
 def read_generation(config: dict[str, Any], values: dict[str, Any], native: dict[str, Any]) -> None:
@@ -141,20 +150,12 @@ def read_generation(config: dict[str, Any], values: dict[str, Any], native: dict
         values["source"] = _TEXT_ONLY
         del fields[_MODALITIES]
     _read_output_format(fields, values)
-    for name, value in fields.items():
-        row = PARAMETER_TABLE.by_key.get(name)
-        if row is not None and row.types is WHOLE_NUMBER and is_whole_number(value):
-            values[row.field] = int(value)
-        elif row is not None and row.types is not WHOLE_NUMBER and type(value) in row.types:
-            values[row.field] = value
-        elif name == "stopSequences" and type(value) is list and all(type(stop) is str for stop in value):
-            values["stop"] = tuple(value)
-        elif name == "thinkingConfig" and type(value) is dict:
-            if value:
-                values["reasoning"] = read_thinking(value)
-        else:
-            extras[name] = value
-    native |= with_prefix(GENERATION_PREFIX, extras)
+    rest = PARAMETER_TABLE.read(fields, values, _CONFIG)
+    if type(rest.get("thinkingConfig")) is dict:
+        thinking = rest.pop("thinkingConfig")
+        if thinking:
+            values["reasoning"] = read_thinking(thinking)
+    native |= with_prefix(GENERATION_PREFIX, {**extras, **rest})
 
 
 def _read_output_format(fields: dict[str, Any], values: dict[str, Any]) -> None:
@@ -179,13 +180,17 @@ def _read_output_format(fields: dict[str, Any], values: dict[str, Any]) -> None:
         fields.pop(name, None)
 
 
-def write_generation(
-    request: ModelRequest, native: dict[str, Any], capabilities: Capabilities, losses: list[Loss]
-) -> dict[str, Any]:
-    """The `generationConfig`; may be empty."""
-    config: dict[str, Any] = {}
+def write_parameters(
+    request: ModelRequest,
+    native: dict[str, Any],
+    body: dict[str, Any],
+    capabilities: Capabilities,
+    losses: list[Loss],
+) -> None:
+    """Put the `generationConfig` and what stands beside it into a body."""
     refused = refused_fields(capabilities, "GM-14", "GM-14", request.temperature, request.top_p)
-    PARAMETER_TABLE.write(request, config, capabilities, losses, refused=refused)
+    PARAMETER_TABLE.write(request, body, capabilities, losses, refused=refused)
+    config: dict[str, Any] = body.setdefault(_CONFIG, {})
     if request.output_format is not None:
         _write_output_format(request.output_format, config, losses)
     if request.reasoning is not None:
@@ -194,7 +199,9 @@ def write_generation(
             config["thinkingConfig"] = thinking
     if is_spelled(request, "text-only"):
         config[_MODALITIES] = ["TEXT"]
-    return config | without_prefix(GENERATION_PREFIX, native)
+    config |= without_prefix(GENERATION_PREFIX, native)
+    if not config:
+        del body[_CONFIG]
 
 
 def _write_output_format(output_format: OutputFormat, config: dict[str, Any], losses: list[Loss]) -> None:

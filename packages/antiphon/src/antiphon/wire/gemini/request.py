@@ -30,12 +30,11 @@ from antiphon.wire.gemini.native import (
     spelled,
     split_fields,
 )
-from antiphon.wire.gemini.parameters import GENERATION_PREFIX, read_generation, write_generation
+from antiphon.wire.gemini.parameters import GENERATION_PREFIX, PARAMETER_TABLE, read_generation, write_parameters
 from antiphon.wire.gemini.shapes import (
     NOT_WITH_CACHED_CONTENT,
     PARAMETER_SPELLINGS,
     PARAMETERS,
-    SERVICE_TIERS,
     ContentShape,
     fit_content,
 )
@@ -46,7 +45,6 @@ from antiphon.wire.request_writer import RequestWriter
 from antiphon.wire.shapes import RequestReader
 from antiphon.wire.tools.call_ids import CallIdTracker
 from antiphon.wire.vendors.google import with_prefix, without_prefix
-from antiphon.wire.vendors.google_parameters import service_tier
 
 _TOOL_CONFIG_FIELDS = field_spellings(("functionCallingConfig",))
 _TOOL_PREFIX = "toolConfig."
@@ -66,19 +64,14 @@ READER = RequestReader("contents", ContentShape, PARAMETERS, fit_content, _entri
 def _build_request(messages: Sequence[Message], fields: dict[str, Any], native: dict[str, Any]) -> ModelRequest:
     values: dict[str, Any] = {}
     system = _read_system(fields.pop("systemInstruction", None), native)
-    for name, value in fields.items():
-        if name == "generationConfig" and type(value) is dict:
-            read_generation(value, values, native)
-        elif name == "tools" and type(value) in (list, dict):
+    config = fields.get("generationConfig")
+    if type(config) is dict:
+        read_generation(fields.pop("generationConfig"), values, native)
+    for name, value in PARAMETER_TABLE.read(fields, values).items():
+        if name == "tools" and type(value) in (list, dict):
             values["tools"] = read_tools(value)
         elif name == "toolConfig" and type(value) is dict:
             _read_tool_config(value, values, native)
-        elif name == "model" and type(value) is str:
-            values["model"] = value
-        elif name == "serviceTier" and type(value) is str and value in SERVICE_TIERS:
-            values["service_tier"] = value
-        elif name == "store" and type(value) is bool:
-            values["store"] = value
         else:  # specific to Gemini, or malformed
             native[name] = value
     leading = () if system is None else (system,)
@@ -153,9 +146,7 @@ class Writer(RequestWriter):
             body["toolConfig"] = tool_config
 
     def write_parameters(self, body: dict[str, Any]) -> None:
-        config = write_generation(self.request, self._native, self.model, self.losses)
-        if config:
-            body["generationConfig"] = config
+        write_parameters(self.request, self._native, body, self.model, self.losses)
 
     def write_extras(self, body: dict[str, Any]) -> None:
         write_other_fields(self.request, self._native, body, self.losses)
@@ -177,11 +168,6 @@ def write_other_fields(request: ModelRequest, native: dict[str, Any], body: dict
     if request.parallel_tool_calls is False:
         reason = "Gemini does not support disabling parallel tool calls; dropped"
         losses.append(Loss("parallel_tool_calls", "parallel_tool_calls", reason))
-    tier = service_tier(request.service_tier, SERVICE_TIERS, losses)
-    if tier is not None:
-        body["serviceTier"] = tier
-    if request.store is not None:
-        body["store"] = request.store
     lose_native(losses, "native", request.native, FORMAT)
     for name, value in native.items():
         if name.startswith((GENERATION_PREFIX, _TOOL_PREFIX)):

@@ -165,17 +165,10 @@ def _find_allowed_names(config: dict[str, Any], _: rows.Checked) -> Iterator[row
 _CALLING_CONFIG = proto("GM-13", {"mode": _Mode()}, rows.CrossRule("GM-13", _find_allowed_names), unknown="")
 
 
-_CONFIG = proto("GM-13", {"mode": _Mode()}, rows.CrossRule("GM-13", _find_allowed_names), unknown="")
-
-
-class _NumberOrText(rows.Check, frozen=True):
-    """Any value of a parameter that has no limit."""
-
-
 _CONFIG = proto(
     "GM-14",
     {
-        **PARAMETER_TABLE.checks,
+        **PARAMETER_TABLE.checks("generationConfig"),
         "responseSchema": _GoogleSchema(rule="GM-12"),
     },
     rows.CrossRule("GM-14", lambda config, found: _find_refused(config, found)),
@@ -185,7 +178,7 @@ _CONFIG = proto(
 
 
 def _find_refused(config: dict[str, Any], found: rows.Checked) -> Iterator[rows.Finding]:
-    given = {name: get_field(config, name) for name in PARAMETER_TABLE.by_key}
+    given = {name: get_field(config, name) for name in PARAMETER_TABLE.keys("generationConfig")}
     refused = refused_fields(found.model, "GM-14", "GM-14", given["temperature"], given["topP"])
     for _, (name, message) in PARAMETER_TABLE.find_refused(given, refused):
         yield spelling_used(config, str(name)), message

@@ -15,6 +15,7 @@ from antiphon.parts import Source
 from antiphon.wire.capabilities import Capabilities
 from antiphon.wire.gemini_interactions import FORMAT
 from antiphon.wire.gemini_interactions.content import NAME
+from antiphon.wire.gemini_interactions.limits import SERVICE_TIERS
 from antiphon.wire.gemini_interactions.tools import read_tool_choice, write_tool_choice
 from antiphon.wire.loss import Loss, lose_native
 from antiphon.wire.parameters import NUMBER, Parameter, ParameterTable, refused_fields
@@ -29,23 +30,27 @@ from antiphon.wire.vendors.google_parameters import (
     google_range,
     lose_format_details,
     output_tokens,
+    service_tiers,
     stop_sequences,
 )
 
 JSON_TYPE = "application/json"
-PREFIX = "generation_config."
+_CONFIG = "generation_config"
+PREFIX = f"{_CONFIG}."
 PARAMETER_TABLE = ParameterTable(
     NAME,
     (
-        Parameter("temperature", "temperature", NUMBER, google_range("GI-07", 2)),
-        Parameter("top_p", "top_p", NUMBER, google_range("GI-07", 1, unset="drop")),
-        Parameter("max_output_tokens", "max_output_tokens", (int,), output_tokens("GI-07")),
-        Parameter("seed", "seed", (int,), Seed()),
-        Parameter("stop", "stop_sequences", limit=stop_sequences("GI-07")),
+        Parameter("temperature", "temperature", NUMBER, google_range("GI-07", 2), _CONFIG),
+        Parameter("top_p", "top_p", NUMBER, google_range("GI-07", 1, unset="drop"), _CONFIG),
+        Parameter("max_output_tokens", "max_output_tokens", (int,), output_tokens("GI-07"), _CONFIG),
+        Parameter("seed", "seed", (int,), Seed(), _CONFIG),
+        Parameter("stop", "stop_sequences", (), stop_sequences("GI-07"), _CONFIG),
+        Parameter("service_tier", "service_tier", (str,), service_tiers("GI-12", *SERVICE_TIERS)),
+        Parameter("stream", "stream", (bool,)),
+        Parameter("store", "store", (bool,)),
+        Parameter("model", "model", (str,), is_written=False),
     ),
-    no_loss=("service_tier", "store"),  # beside the generation_config
 )
-"""The parameters in `generation_config`."""
 
 _SUMMARIES = {"auto": "auto", "none": "omitted"}
 _REASONING = ReasoningForms(
@@ -55,11 +60,8 @@ _MEDIA_FORMATS = frozenset({"text", "audio", "image", "video"})
 
 
 def read_generation(config: dict[str, Any], values: dict[str, Any], native: dict[str, Any]) -> None:
-    """Sort a `generation_config` into the request's fields and its native extras."""
-    extras = PARAMETER_TABLE.read(config, values)
-    stop = extras.get("stop_sequences")
-    if type(stop) is list and all(type(word) is str for word in stop):
-        values["stop"] = tuple(extras.pop("stop_sequences"))
+    """Sort what the table left of a `generation_config` into the request's fields and its native extras."""
+    extras = dict(config)
     choice = read_tool_choice(extras.get("tool_choice"))
     if choice is not None:
         values["tool_choice"] = choice
@@ -73,23 +75,31 @@ def read_generation(config: dict[str, Any], values: dict[str, Any], native: dict
     native |= with_prefix(PREFIX, extras)
 
 
-def write_generation(
-    request: ModelRequest, native: dict[str, Any], tools: list[Any], capabilities: Capabilities, losses: list[Loss]
-) -> dict[str, Any]:
-    """The `generation_config`; may be empty."""
-    config: dict[str, Any] = {}
+def write_parameters(
+    request: ModelRequest,
+    native: dict[str, Any],
+    body: dict[str, Any],
+    capabilities: Capabilities,
+    losses: list[Loss],
+) -> None:
+    """Put the `generation_config` and what stands beside it into a body that has its tools."""
     refused = refused_fields(capabilities, "GI-07", "GI-07", request.temperature, request.top_p)
-    PARAMETER_TABLE.write(request, config, capabilities, losses, refused=refused)
+    PARAMETER_TABLE.write(request, body, capabilities, losses, refused=refused)
+    config: dict[str, Any] = body.setdefault(_CONFIG, {})
     if request.parallel_tool_calls is False:
         reason = f"{NAME} does not support disabling parallel tool calls; dropped"
         losses.append(Loss("parallel_tool_calls", "parallel_tool_calls", reason))
     if request.tool_choice is not None:
-        choice = write_tool_choice(request.tool_choice, tools, losses)
+        choice = write_tool_choice(request.tool_choice, body.get("tools", []), losses)
         if choice is not None:
             config["tool_choice"] = choice
     if request.reasoning is not None:
         _write_thinking(request.reasoning, config, capabilities, losses)
-    return config | without_prefix(PREFIX, native)
+    config |= without_prefix(PREFIX, native)
+    if not config:
+        del body[_CONFIG]
+    if request.output_format is not None:
+        _write_output_format(request.output_format, body, losses)
 
 
 def _write_thinking(
@@ -143,7 +153,7 @@ def _read_text_format(given: dict[str, Any], source: Source | None) -> OutputFor
     return OutputFormat("text", source=source) if mime_type == "text/plain" and schema is None else None
 
 
-def write_output_format(output_format: OutputFormat, body: dict[str, Any], losses: list[Loss]) -> None:
+def _write_output_format(output_format: OutputFormat, body: dict[str, Any], losses: list[Loss]) -> None:
     """Put the output format into a body."""
     lose_native(losses, "output_format", output_format.native, FORMAT)
     lose_format_details(output_format, losses, NAME)

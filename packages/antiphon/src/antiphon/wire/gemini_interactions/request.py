@@ -17,7 +17,7 @@ from antiphon.errors import WireError
 from antiphon.parts import Source, Text
 from antiphon.wire.gemini_interactions import FORMAT
 from antiphon.wire.gemini_interactions.content import StepWriter
-from antiphon.wire.gemini_interactions.limits import PARAMETERS, SERVICE_TIERS
+from antiphon.wire.gemini_interactions.limits import PARAMETERS
 from antiphon.wire.gemini_interactions.messages import (
     StepListWriter,
     StepReader,
@@ -25,11 +25,11 @@ from antiphon.wire.gemini_interactions.messages import (
     is_continued,
 )
 from antiphon.wire.gemini_interactions.parameters import (
+    PARAMETER_TABLE,
     PREFIX,
     read_generation,
     read_output_format,
-    write_generation,
-    write_output_format,
+    write_parameters,
 )
 from antiphon.wire.gemini_interactions.shapes import StepShape, fit_step
 from antiphon.wire.gemini_interactions.tools import read_tools, write_tools
@@ -39,7 +39,6 @@ from antiphon.wire.request import Message, ModelRequest
 from antiphon.wire.request_writer import RequestWriter
 from antiphon.wire.rules import json_type_name
 from antiphon.wire.shapes import RequestReader
-from antiphon.wire.vendors.google_parameters import service_tier
 
 
 def _entries_of(given: Any) -> list[Any]:
@@ -63,20 +62,14 @@ def _build_request(entries: list[Any], unread: dict[str, Any]) -> ModelRequest:
     output_format = read_output_format(fields)
     if output_format is not None:
         values["output_format"] = output_format
-    for name, value in fields.items():
-        if name == "model" and type(value) is str:
-            values["model"] = value
-        elif name == "agent" and type(value) is str and value and not fields.get("model"):
+    for name, value in PARAMETER_TABLE.read(fields, values).items():
+        if name == "agent" and type(value) is str and value and not fields.get("model"):
             values["model"] = value
             spelling.append("agent")
         elif name == "generation_config" and type(value) is dict:
             read_generation(value, values, native)
         elif name == "tools" and type(value) is list:
             values["tools"] = read_tools(value)
-        elif name in ("stream", "store") and type(value) is bool:
-            values[name] = value
-        elif name == "service_tier" and type(value) is str and value in SERVICE_TIERS:
-            values["service_tier"] = value
         elif name == "response_modalities" and value == ["text"]:
             spelling.append("text-only")
         else:  # specific to this API, or malformed
@@ -117,26 +110,15 @@ class Writer(RequestWriter):
             body["system_instruction"] = system
         if self.messages.steps or not is_continued(self._native):
             body["input"] = self.messages.steps
-        self._tools = write_tools(request.tools, self.losses)
-        if self._tools:
-            body["tools"] = self._tools
+        if tools := write_tools(request.tools, self.losses):
+            body["tools"] = tools
         return body
 
     def write_parameters(self, body: dict[str, Any]) -> None:
         request = self.request
-        config = write_generation(request, self._native, self._tools, self.model, self.losses)
-        if config:
-            body["generation_config"] = config
-        if request.output_format is not None:
-            write_output_format(request.output_format, body, self.losses)
+        write_parameters(request, self._native, body, self.model, self.losses)
         if is_spelled(request, "text-only"):
             body["response_modalities"] = ["text"]
-        tier = service_tier(request.service_tier, SERVICE_TIERS, self.losses)
-        if tier is not None:
-            body["service_tier"] = tier
-        for name in ("stream", "store"):
-            if getattr(request, name) is not None:
-                body[name] = getattr(request, name)
 
     def write_extras(self, body: dict[str, Any]) -> None:
         lose_native(self.losses, "native", self.request.native, FORMAT)

@@ -212,7 +212,7 @@ _BODY = rows.Object(
             rule="GI-07",
             unknown="",
             fields={
-                **PARAMETER_TABLE.checks,
+                **PARAMETER_TABLE.checks("generation_config"),
                 "thinking_level": rows.OneOf(values=tuple(sorted(THINKING_LEVELS))),
                 "thinking_summaries": rows.OneOf(values=("auto", "none")),
                 "tool_choice": _CHOICE,

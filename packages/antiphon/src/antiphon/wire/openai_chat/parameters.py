@@ -75,10 +75,6 @@ def read_parameters(body: dict[str, Any], fields: dict[str, Any]) -> dict[str, A
     if not native:
         return native
     _read_output_tokens(fields, native)
-    stop = native.get("stop")
-    if type(stop) is str or (type(stop) is list and all(type(sequence) is str for sequence in stop)):
-        fields["stop"] = (stop,) if type(stop) is str else tuple(stop)
-        del native["stop"]
     if not native.keys().isdisjoint(_REASONING_KEYS):
         _read_reasoning(fields, native)
     if "response_format" in native and (output_format := _read_output_format(native["response_format"])) is not None:

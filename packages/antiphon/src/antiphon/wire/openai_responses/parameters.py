@@ -52,9 +52,10 @@ PARAMETER_TABLE = ParameterTable(
             Range(rule="OR-14", minimum=16, is_whole=True, model_fact="max_output_tokens"),
         ),
         *(_SHARED[key] for key in ("temperature", "top_p", "top_logprobs", "metadata")),
+        Parameter("verbosity", "verbosity", (str,), inside="text"),
         Parameter("", "max_tool_calls", limit=Range(rule="OR-15", minimum=1, is_whole=True), is_written=False),
     ),
-    no_loss=("verbosity", "logprobs"),  # inside `text` and `include`
+    no_loss=("logprobs",),  # in `include`
 )
 
 
@@ -70,11 +71,13 @@ def read_parameters(unread: dict[str, Any], fields: dict[str, Any]) -> None:
         del unread["tool_choice"]
     if type(unread.get("reasoning")) is dict:
         fields["reasoning"] = _read_reasoning(unread.pop("reasoning"))
-    if type(unread.get("text")) is dict:
-        known = len(fields)
-        rest = _read_text(unread.pop("text"), fields)
-        if rest or len(fields) == known:
-            unread["text"] = rest
+    text: Any = unread.get("text")
+    output_format = text.get("format") if type(text) is dict else None
+    if type(output_format) is dict and (read := _read_format(output_format)) is not None:
+        fields["output_format"] = read
+        del text["format"]
+        if not text:
+            del unread["text"]
     include = unread.get("include")
     if type(include) is list and _LOGPROBS in include:
         fields["logprobs"] = True
@@ -85,19 +88,6 @@ def _read_reasoning(value: dict[str, Any]) -> Reasoning:
     if known.get("summary") not in _SUMMARIES:
         known.pop("summary", None)
     return Reasoning(known.get("effort"), shown=known.get("summary"), native=unread_fields(value, FORMAT, known))
-
-
-def _read_text(text: dict[str, Any], fields: dict[str, Any]) -> dict[str, Any]:
-    """The format and verbosity of the output; returns the other fields."""
-    rest = {field: value for field, value in text.items() if value is not None}
-    if type(rest.get("verbosity")) is str:
-        fields["verbosity"] = rest.pop("verbosity")
-    output_format = rest.get("format")
-    read = _read_format(output_format) if type(output_format) is dict else None
-    if read is not None:
-        fields["output_format"] = read
-        del rest["format"]
-    return rest
 
 
 def _read_format(output_format: dict[str, Any]) -> OutputFormat | None:
@@ -135,7 +125,9 @@ def write_parameters(
         _write_logprobs(body, losses, "logprobs" in refused)
     if written is not None:
         body["reasoning"] = written
-    _write_text(request, body, losses)
+    if request.output_format is not None:
+        text = body.get("text")
+        body["text"] = {**(text if type(text) is dict else {}), "format": _write_format(request.output_format, losses)}
 
 
 def _write_logprobs(body: dict[str, Any], losses: list[Loss], is_refused: bool) -> None:
@@ -165,18 +157,6 @@ def _write_reasoning(reasoning: Reasoning, capabilities: Capabilities, losses: l
         return None
     stated = {"effort": plan.effort, "summary": plan.shown}
     return {**{name: value for name, value in stated.items() if value is not None}, **extras}
-
-
-def _write_text(request: ModelRequest, body: dict[str, Any], losses: list[Loss]) -> None:
-    if request.output_format is None and request.verbosity is None:
-        return
-    known = body.get("text")
-    text: dict[str, Any] = dict(known) if isinstance(known, dict) else {}
-    if request.output_format is not None:
-        text["format"] = _write_format(request.output_format, losses)
-    if request.verbosity is not None:
-        text["verbosity"] = request.verbosity
-    body["text"] = text
 
 
 def format_kind(output_format: OutputFormat) -> str:

@@ -3,7 +3,7 @@
 `instructions` is a leading system message. Writing, a leading system message of one text becomes `instructions` again, unless it
 was an item before or there is nothing else to send; every other system and developer message is an item, allowed anywhere.
 
-Normalisations: null is absent; so are an empty `model` and empty lists of `tools`, `input`, `annotations` and `logprobs`; a
+Normalisations: null is absent; so are an empty `model` or `text` and empty lists of `tools`, `input`, `annotations` and `logprobs`; a
 string is one text part, and `input` as a string one user message; `type: "message"` may be omitted; absent `arguments` are `{}`,
 an empty list of `output` parts means no text. Ids that Antiphon generated are not sent.
 """

@@ -198,7 +198,7 @@ _BODY = rows.Object(
     rule="OR-01",
     unknown="",
     fields={
-        **PARAMETER_TABLE.checks,
+        **PARAMETER_TABLE.checks(),
         "model": rows.STRING,
         "input": rows.Either(
             rows={str: rows.ANY, list: rows.Items(item=_Item(kinds=_ITEM_ROWS, at_tag=True, rule="OR-02"))},

@@ -121,6 +121,12 @@ class Texts(Limit, frozen=True):
     """Whether a text alone is accepted in a body."""
     each_is_reported: bool = True
 
+    def read(self, value: Any) -> tuple[str, ...] | None:
+        """The texts in a body; None if it has something else there."""
+        if type(value) is str:
+            return (value,) if self.accepts_one else None
+        return tuple(value) if type(value) is list and all(type(text) is str for text in value) else None
+
     def fit(self, value: Any, field: str, losses: list[Loss], _model: Capabilities) -> list[str]:
         texts = list(value)
         if self.is_blank is not None:

@@ -7,14 +7,11 @@ from typing import Any, Literal
 from antiphon.wire.capabilities import Capabilities
 from antiphon.wire.loss import Loss
 from antiphon.wire.request import OutputFormat
-from antiphon.wire.rules.limits import Limit, Range, Texts
+from antiphon.wire.rules.limits import Choice, Limit, Range, Texts
 
 THINKING_LEVELS = frozenset({"minimal", "low", "medium", "high"})
 LEVEL_FOR = {"none": "minimal", "xhigh": "high", "max": "high"}
 """The levels for efforts without one."""
-
-_TIERS = {"default": "standard", "standard_only": "standard"}
-"""Other providers' names of the standard tier."""
 
 _INT32 = 2**31
 
@@ -44,12 +41,11 @@ def stop_sequences(rule: str) -> Texts:
     return Texts(rule=rule, at_most=5, accepts_one=True)
 
 
-def service_tier(tier: str | None, accepted: tuple[str, ...], losses: list[Loss]) -> str | None:
-    """The tier as Google names it; None, and a loss, if it is not `accepted`."""
-    if tier is None or (name := _TIERS.get(tier, tier)) in accepted:
-        return None if tier is None else name
-    losses.append(Loss("service_tier", "service_tier", f'Gemini has no service tier "{tier[:40]}"; dropped'))
-    return None
+def service_tiers(rule: str, *tiers: str) -> Choice:
+    """The tiers of a format, and other providers' names of the standard one."""
+    return Choice(
+        rule=rule, values={**{tier: tier for tier in tiers}, "default": "standard", "standard_only": "standard"}
+    )
 
 
 def lose_format_details(output_format: OutputFormat, losses: list[Loss], target: str) -> None:

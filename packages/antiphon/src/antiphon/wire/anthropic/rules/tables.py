@@ -335,7 +335,8 @@ BODY = rows.Object(
     rule="AN-01",
     unknown="",
     fields={
-        **PARAMETER_TABLE.checks,
+        **PARAMETER_TABLE.checks(),
+        "metadata": rows.Object(rule="AN-23", fields=PARAMETER_TABLE.checks("metadata")),
         "messages": rows.need(rows.Items(item=_MESSAGES, min_length=1, max_length=_MAX_MESSAGES)),
         "output_config": rows.Object(
             rule="AN-32",

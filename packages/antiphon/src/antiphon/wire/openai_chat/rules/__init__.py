@@ -186,7 +186,7 @@ _BODY = rows.Object(
     unknown="OC-26",
     fields={
         **dict.fromkeys(PARAMETERS | SDK_ONLY_PARAMETERS, rows.ANY),
-        **PARAMETER_TABLE.checks,
+        **PARAMETER_TABLE.checks(),
         "model": rows.STRING,
         "messages": rows.need(rows.Items(item=_MESSAGES, min_length=1, rule="OC-01")),
         "tools": rows.Items(item=_TOOL, min_length=1, empty_rule="OC-14", rule="OC-15"),
