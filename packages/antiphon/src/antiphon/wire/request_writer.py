@@ -1,7 +1,8 @@
 """`RequestWriter`: the order in which a request is written, for every format; `RequestEncoder`: a growing one, again and again.
 
 A format gives the steps. Its writer is made for a target with the tools, gets the messages one by one, and finishes the body:
-messages, choice, parameters, extras, rules about several values, cache breakpoints.
+messages, choice, reasoning, parameters, extras, cache breakpoints. Rules about several values are kept by the `fixes` of the rule
+book, at their stage.
 
 Law L9 lets the encoder keep bytes: what is written for a turn never changes once a turn of the model follows it. Entries before
 such a boundary are settled and kept as bytes; the messages after it are added, the body is finished, and the writer is put back.
@@ -22,6 +23,7 @@ from antiphon.wire.format import DEFAULT_OPTIONS, Format, WriteOptions, surrogat
 from antiphon.wire.loss import Loss, Losses
 from antiphon.wire.native_as_text import reasoning_as_text
 from antiphon.wire.request import Message, ModelRequest
+from antiphon.wire.rules import Fixes, Stage
 from antiphon.wire.tool_namespaces import namespaces_origin
 from antiphon.wire.tools.call_arguments import find_wrapped_tools, with_wrapped_calls
 
@@ -36,6 +38,8 @@ class RequestWriter:
     """Writes one request. `request` has everything but the messages until the body is finished."""
 
     format: ClassVar[str]
+    fixes: ClassVar[Fixes] = {}
+    """Those of the format's rule book."""
     messages: ListWriter
     wraps_calls: bool = True
     """Whether arguments of earlier calls must fit schemas whose root is written wrapped."""
@@ -68,11 +72,19 @@ class RequestWriter:
         """The body, after the last message."""
         self.request = request
         body = self.end_messages()
+        self._fix("messages", body)
         self.write_choice(body)
+        self.write_reasoning(body)
+        self._fix("reasoning", body)
         self.write_parameters(body)
         self.write_extras(body)
-        self.apply_rules(body)
+        self._fix("end", body)
+        self.end_body(body)
         return body
+
+    def _fix(self, stage: Stage, body: dict[str, Any]) -> None:
+        for fix in self.fixes.get(stage, ()):
+            fix(body, self)
 
     # The steps of a format, in their order.
 
@@ -91,14 +103,17 @@ class RequestWriter:
     def write_choice(self, body: dict[str, Any]) -> None:
         """Which tools may be called."""
 
+    def write_reasoning(self, body: dict[str, Any]) -> None:
+        """How much the model thinks, where other parameters depend on it."""
+
     def write_parameters(self, body: dict[str, Any]) -> None:
         """The parameters of the request."""
 
     def write_extras(self, body: dict[str, Any]) -> None:
         """What only this format has; the extras of others are reported."""
 
-    def apply_rules(self, body: dict[str, Any]) -> None:
-        """Make legal what depends on several values, and set cache breakpoints."""
+    def end_body(self, body: dict[str, Any]) -> None:
+        """Leave out what a host does not accept, and set cache breakpoints."""
 
     def needs_whole(self) -> bool:
         """Whether finishing looks at, or changes, entries of any age."""

@@ -204,6 +204,8 @@ CASES = [
          chat(stop="a", model="gpt-5-mini"), chat(stop=[], model="gpt-5-mini")),
     Case("OC-26", "web_search_options",
          chat(web_search_options={}), chat(web_search_options={}, model="gpt-4o-search-preview")),
+    Case("OC-26", "parallel_tool_calls",
+         tools(tool(), parallel_tool_calls=False, model="o3-mini"), tools(tool(), parallel_tool_calls=False)),
     Case("OC-27", "metadata",
          chat(metadata={f"k{n}": "" for n in range(17)}), chat(metadata={"k": ""})),
     Case("OC-27", "metadata.k",

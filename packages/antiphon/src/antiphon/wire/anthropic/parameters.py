@@ -18,14 +18,12 @@ from msgspec import Struct, structs
 from antiphon.wire.anthropic import FORMAT
 from antiphon.wire.anthropic.limits import (
     EFFORTS,
-    FORCED_CHOICES,
     MIN_BUDGET,
     MIN_TOP_P_WITH_THINKING,
     SAMPLING,
-    THINKING_BLOCKS,
     is_blank,
 )
-from antiphon.wire.anthropic.shapes import SOURCE, block_type
+from antiphon.wire.anthropic.shapes import SOURCE
 from antiphon.wire.capabilities import Capabilities
 from antiphon.wire.loss import Loss, lose_native
 from antiphon.wire.parameters import NUMBER, Parameter, ParameterTable, Refusal, is_default, refused_fields
@@ -110,91 +108,6 @@ def write_reasoning(
     if plan.shown is not None:
         thinking["display"] = plan.shown
     return thinking, plan.effort
-
-
-def allow_thinking(
-    thinking: dict[str, Any], request: ModelRequest, body: dict[str, Any], target: Target, losses: list[Loss]
-) -> bool:
-    """Whether thinking is valid in this body (AN-19, AN-30); the budget may be lowered."""
-    if thinking["type"] == "disabled":
-        return True
-    reason = ""
-    is_forced = forces_tool(body)
-    if thinking["type"] == "adaptive":
-        # Anthropic accepts this for older models too, and does not think then; Bedrock refuses it.
-        is_stated = request.reasoning is not None and is_from(request.reasoning, FORMAT)
-        if is_forced and not target.model.thinking_with_forced_tool and (target.is_on_bedrock or not is_stated):
-            reason = "thinking cannot be combined with a forced tool call on this model; dropped (AN-19)"
-    elif is_forced:
-        reason = "thinking cannot be combined with a forced tool call; dropped (AN-19)"
-    elif find_loop_without_thinking(body["messages"]) is not None:
-        reason = "the current tool loop has no thinking blocks; dropped (AN-30)"
-    elif not target.model.prefill_with_thinking and is_prefilled_without_thinking(body["messages"]):
-        reason = "thinking cannot be combined with a prefilled answer; dropped (AN-19)"
-    else:
-        reason = _fit_budget(thinking, request, body, target.model, losses)
-    if reason:
-        losses.append(Loss("reasoning", "thinking", reason))
-    return not reason
-
-
-def _fit_budget(
-    thinking: dict[str, Any], request: ModelRequest, body: dict[str, Any], model: Capabilities, losses: list[Loss]
-) -> str:
-    """Make room for the budget in `max_tokens`, or lower it; returns why thinking must be dropped, if it must."""
-    budget = thinking["budget_tokens"]
-    if budget >= body["max_tokens"] and request.max_output_tokens is None:
-        wanted = budget + DEFAULT_MAX_TOKENS
-        body["max_tokens"] = wanted if model.max_output_tokens is None else min(wanted, model.max_output_tokens)
-    if budget < body["max_tokens"] or ("tools" in body and budget <= (model.max_output_tokens or budget)):
-        # With tools, interleaved thinking may use more tokens than one answer.
-        return ""
-    if body["max_tokens"] <= MIN_BUDGET:
-        return f"max_tokens leaves less than the minimum budget {MIN_BUDGET}; dropped (AN-19)"
-    lowered = f"must be less than max_tokens; sent {body['max_tokens'] - 1} (AN-19)"
-    losses.append(Loss("reasoning.budget_tokens", str(budget), lowered))
-    thinking["budget_tokens"] = body["max_tokens"] - 1
-    return ""
-
-
-def is_prefilled_without_thinking(messages: list[Any]) -> bool:
-    """Whether the last message is the model's and does not begin with thinking."""
-    last = messages[-1] if messages else None
-    if not isinstance(last, dict) or last.get("role") != "assistant":
-        return False
-    content = last.get("content")
-    first = block_type(content[0]) if isinstance(content, list) and content else ""
-    return first not in THINKING_BLOCKS
-
-
-def find_loop_without_thinking(messages: list[Any]) -> tuple[int, str] | None:
-    """The last call of the current tool loop if that has no thinking blocks (AN-30): the index of its message, and the type of
-    the message's first block. Adjacent messages of one role are one turn."""
-    last_call: tuple[int, str] | None = None
-    has_results = is_users_turn = False
-    for index in range(len(messages) - 1, -1, -1):
-        message = messages[index]
-        content = message.get("content") if isinstance(message, dict) else None
-        kinds = [block_type(block) for block in content] if isinstance(content, list) else []
-        role = message.get("role") if isinstance(message, dict) else None
-        if role == "user":
-            is_users_turn = True
-            has_results = has_results or "tool_result" in kinds
-        elif role == "assistant":
-            if is_users_turn and not has_results:
-                break
-            if any(kind in THINKING_BLOCKS for kind in kinds):
-                return None
-            is_users_turn = has_results = False
-            if last_call is None and "tool_use" in kinds:
-                last_call = index, kinds[0]
-    return last_call
-
-
-def forces_tool(body: dict[str, Any]) -> bool:
-    """Whether the `tool_choice` of a body forces a call."""
-    choice = body.get("tool_choice")
-    return isinstance(choice, dict) and choice.get("type") in FORCED_CHOICES
 
 
 class _Sampling(Range, frozen=True):
@@ -283,7 +196,7 @@ def write_thinking_and_format(
     config: dict[str, Any] = {}
     if request.reasoning is not None:
         thinking, effort = write_reasoning(request.reasoning, target.model, losses)
-        if thinking is not None and allow_thinking(thinking, request, body, target, losses):
+        if thinking is not None:
             body["thinking"] = thinking
         if effort is not None:
             config["effort"] = effort

@@ -28,6 +28,7 @@ from antiphon.wire.anthropic.parameters import (
     write_parameters,
     write_thinking_and_format,
 )
+from antiphon.wire.anthropic.rules import RULES
 from antiphon.wire.anthropic.shapes import MessageShape, fit_message
 from antiphon.wire.anthropic.tools import read_tool, read_tool_choice, write_tool_choice, write_tools
 from antiphon.wire.loss import Loss, lose_native
@@ -78,6 +79,7 @@ class Writer(RequestWriter):
     """Writes a body of the Messages API; `options.version` is the `anthropic-version` it will be sent with."""
 
     format = FORMAT
+    fixes = RULES.fixes
     messages: MessageListWriter
     wraps_calls = False  # the tools say which of their calls change
 
@@ -89,8 +91,8 @@ class Writer(RequestWriter):
             self.losses += (ignored_loss(dialect, name) for name in self._extras if name in dialect.ignored)
             self._extras = {name: value for name, value in self._extras.items() if name not in dialect.ignored}
         host = self._extras.get("anthropic_version")
-        self._target = target_for(self.model, options.version or VERSION, host)
-        self.messages = messages = MessageListWriter(self._target, self.losses)
+        self.target = target_for(self.model, options.version or VERSION, host)
+        self.messages = messages = MessageListWriter(self.target, self.losses)
         self._tools: list[Any] = []
         if request.tools:
             self._tools = write_tools(request, self.model, messages.breakpoints, messages.argument_writers, self.losses)
@@ -130,13 +132,16 @@ class Writer(RequestWriter):
         if choice is not None:
             body["tool_choice"] = choice
 
-    def write_parameters(self, body: dict[str, Any]) -> None:
+    def write_reasoning(self, body: dict[str, Any]) -> None:
         request = self.request
         if self._dialect is not None:
             request = fit_request(request, self._dialect, body, self.losses)
         if request.reasoning is not None or request.output_format is not None:
-            write_thinking_and_format(request, body, self._target, self.messages.citations_enabled, self.losses)
-        write_parameters(request, body, self._target, self.losses)
+            write_thinking_and_format(request, body, self.target, self.messages.citations_enabled, self.losses)
+        self.request = request
+
+    def write_parameters(self, body: dict[str, Any]) -> None:
+        write_parameters(self.request, body, self.target, self.losses)
         if self._dialect is not None:
             fit_temperature(self._dialect, body, self.losses)
 
@@ -151,7 +156,7 @@ class Writer(RequestWriter):
             is_shared = name in ("metadata", "output_config") and type(value) is dict and type(body.get(name)) is dict
             body[name] = {**body[name], **value} if is_shared else value
 
-    def apply_rules(self, body: dict[str, Any]) -> None:
+    def end_body(self, body: dict[str, Any]) -> None:
         limit = self.model.cache_breakpoints
         if self.messages.breakpoints:
             limit_breakpoints(self.messages.breakpoints, body, limit, self.losses)

@@ -31,8 +31,8 @@ from antiphon.wire.gemini.native import (
     split_fields,
 )
 from antiphon.wire.gemini.parameters import GENERATION_PREFIX, PARAMETER_TABLE, read_generation, write_parameters
+from antiphon.wire.gemini.rules import RULES
 from antiphon.wire.gemini.shapes import (
-    NOT_WITH_CACHED_CONTENT,
     PARAMETER_SPELLINGS,
     PARAMETERS,
     ContentShape,
@@ -116,6 +116,7 @@ class Writer(RequestWriter):
     """Writes a body that Gemini accepts. `options.model` is the name in the URL, if it is not `request.model`."""
 
     format = FORMAT
+    fixes = RULES.fixes
     messages: ContentsWriter
 
     def begin(self) -> None:
@@ -176,7 +177,3 @@ def write_other_fields(request: ModelRequest, native: dict[str, Any], body: dict
             losses.append(Loss(f"native.{name}", name, "overridden by another field of the request; dropped"))
         else:
             body[name] = value
-    if body.get("cachedContent") and not body.keys().isdisjoint(NOT_WITH_CACHED_CONTENT):
-        del body["cachedContent"]
-        reason = "cannot be combined with tools or a system prompt; dropped (GM-19)"
-        losses.append(Loss("native.cachedContent", "cachedContent", reason))

@@ -422,7 +422,7 @@ RULES = rows.RuleBook(
     rows.CrossRule("GM-16", _find_ending),
     rows.CrossRule("GM-10", _find_signatures),
     rows.CrossRule("GM-17", _find_media),
-    rows.CrossRule("GM-19", _find_cached_content),
+    rows.drop_found("GM-19", _find_cached_content),
     rows.CrossRule("GM-11", _find_repeated_names),
     rows.CrossRule("GM-13", _find_needless_config),
     rows.CrossRules(("GM-02", "GM-03"), _find_function_role, advisory=True),

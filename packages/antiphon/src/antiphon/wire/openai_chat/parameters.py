@@ -163,43 +163,13 @@ def write_parameters(
         body["stream"] = request.stream
 
 
-def write_extras(
-    request: ModelRequest, body: dict[str, Any], losses: list[Loss], dialect: Dialect, capabilities: Capabilities
-) -> None:
-    """Native extras and stream options; what the model is known to refuse is left out."""
-    extras = own_extras(request.native, losses, "native", OPENAI, FORMAT)
-    if extras:
-        body.update(extras)
-        _drop_refused_extras(body, extras, losses, capabilities)
+def write_extras(request: ModelRequest, body: dict[str, Any], losses: list[Loss], dialect: Dialect) -> None:
+    """Native extras and stream options."""
+    body.update(own_extras(request.native, losses, "native", OPENAI, FORMAT))
     if body.get("stream") is True and dialect.has_stream_options:
         options = body.get("stream_options")
         if type(options) in (dict, type(None)):
             body["stream_options"] = {"include_usage": True, **(options or {})}
-
-
-def _drop_refused_extras(
-    body: dict[str, Any], extras: dict[str, Any], losses: list[Loss], capabilities: Capabilities
-) -> None:
-    accepted = capabilities.sampling
-    if "logit_bias" in extras and accepted is not None and "logit_bias" not in accepted:
-        _drop_extra(body, "logit_bias", losses, is_loss=bool(extras["logit_bias"]))
-    if not capabilities.web_search and "web_search_options" in extras:
-        _drop_extra(body, "web_search_options", losses)
-    if not capabilities.max_tokens and extras.get("max_tokens") is not None:
-        value = body.pop("max_tokens")
-        if "max_completion_tokens" not in body and type(value) is int and value > 0:
-            body["max_completion_tokens"] = value
-        elif body.get("max_completion_tokens") != value:
-            losses.append(Loss("native.max_tokens", "max_tokens", f"{_MODEL_REFUSES}; dropped (OC-26)"))
-
-
-_MODEL_REFUSES = "model does not support it"
-
-
-def _drop_extra(body: dict[str, Any], key: str, losses: list[Loss], *, is_loss: bool = True) -> None:
-    del body[key]
-    if is_loss:
-        losses.append(Loss(f"native.{key}", key, f"{_MODEL_REFUSES}; dropped (OC-26)"))
 
 
 def _write_output_format(

@@ -25,6 +25,7 @@ from antiphon.wire.openai_chat.parameters import (
     write_extras,
     write_parameters,
 )
+from antiphon.wire.openai_chat.rules import RULES
 from antiphon.wire.openai_chat.shapes import MESSAGES, MessageShape
 from antiphon.wire.openai_chat.tools import (
     read_function_choice,
@@ -39,7 +40,6 @@ from antiphon.wire.rules import json_type_name
 from antiphon.wire.shapes import RequestReader
 from antiphon.wire.vendors import openai
 from antiphon.wire.vendors.openai import OPENAI, SHARED_PARAMETERS
-from antiphon.wire.vendors.openai_parameters import drop_refused_switch
 
 _JSON_NOTE = {"role": "system", "content": "Answer with a JSON object."}
 
@@ -90,6 +90,7 @@ class Writer(RequestWriter):
     """Writes a body that the host accepts."""
 
     format = FORMAT
+    fixes = RULES.fixes
     messages: MessageListWriter
 
     def begin(self) -> None:
@@ -133,13 +134,12 @@ class Writer(RequestWriter):
 
     def write_choice(self, body: dict[str, Any]) -> None:
         write_tools(self.request, body, self.losses, self._host)
-        drop_refused_switch(body, self.model, self.losses)
 
     def write_parameters(self, body: dict[str, Any]) -> None:
         write_parameters(self.request, body, self.losses, self._host, self.model)
 
     def write_extras(self, body: dict[str, Any]) -> None:
-        write_extras(self.request, body, self.losses, self._host, self.model)
+        write_extras(self.request, body, self.losses, self._host)
 
 
 def _mentions_json_early(messages: list[Any]) -> bool:

@@ -22,14 +22,13 @@ from antiphon.wire.rules.limits import Range
 from antiphon.wire.schema import is_object_schema
 from antiphon.wire.vendors.openai import OPENAI, unread_fields
 from antiphon.wire.vendors.openai_parameters import (
-    drop_refused_switch,
     find_refused,
     lose_schema_fields,
     schema_name,
     shared_rows,
 )
 
-_LOGPROBS = "message.output_text.logprobs"
+LOGPROBS = "message.output_text.logprobs"
 _SUMMARIES = ("auto", "concise", "detailed")
 _REASONING = ReasoningForms(
     rule="OR-15",
@@ -79,7 +78,7 @@ def read_parameters(unread: dict[str, Any], fields: dict[str, Any]) -> None:
         if not text:
             del unread["text"]
     include = unread.get("include")
-    if type(include) is list and _LOGPROBS in include:
+    if type(include) is list and LOGPROBS in include:
         fields["logprobs"] = True
 
 
@@ -117,12 +116,12 @@ def write_parameters(
         value = getattr(request, field)
         if value is not None:
             body[field] = value
-    drop_refused_switch(body, capabilities, losses)
     if request.user is not None and body.get("safety_identifier") != request.user:
         body["user"] = request.user
     PARAMETER_TABLE.write(request, body, capabilities, losses, refused=refused)
-    if request.logprobs:
-        _write_logprobs(body, losses, "logprobs" in refused)
+    include = body.get("include")
+    if request.logprobs and not asks_for_logprobs(body):
+        body["include"] = [*(include if isinstance(include, list) else ()), LOGPROBS]
     if written is not None:
         body["reasoning"] = written
     if request.output_format is not None:
@@ -130,21 +129,10 @@ def write_parameters(
         body["text"] = {**(text if type(text) is dict else {}), "format": _write_format(request.output_format, losses)}
 
 
-def _write_logprobs(body: dict[str, Any], losses: list[Loss], is_refused: bool) -> None:
-    include = body.get("include")
-    known: list[Any] = include if isinstance(include, list) else []
-    if is_refused:
-        losses.append(Loss("logprobs", "logprobs", "model does not support it; dropped (OR-15)"))
-        if _LOGPROBS in known:
-            body["include"] = [name for name in known if name != _LOGPROBS]
-    elif _LOGPROBS not in known:
-        body["include"] = [*known, _LOGPROBS]
-
-
 def asks_for_logprobs(body: dict[str, Any]) -> bool:
     """Whether a body asks for log probabilities."""
     include = body.get("include")
-    return isinstance(include, list) and _LOGPROBS in include
+    return isinstance(include, list) and LOGPROBS in include
 
 
 def _write_reasoning(reasoning: Reasoning, capabilities: Capabilities, losses: list[Loss]) -> dict[str, Any] | None:

@@ -3,9 +3,9 @@
 `instructions` is a leading system message. Writing, a leading system message of one text becomes `instructions` again, unless it
 was an item before or there is nothing else to send; every other system and developer message is an item, allowed anywhere.
 
-Normalisations: null is absent; so are an empty `model` or `text` and empty lists of `tools`, `input`, `annotations` and `logprobs`; a
-string is one text part, and `input` as a string one user message; `type: "message"` may be omitted; absent `arguments` are `{}`,
-an empty list of `output` parts means no text. Ids that Antiphon generated are not sent.
+Normalisations: null is absent; so are an empty `model` or `text` and empty lists of `tools`, `input`, `annotations` and
+`logprobs`; a string is one text part, and `input` as a string one user message; `type: "message"` may be omitted; absent
+`arguments` are `{}`, an empty list of `output` parts means no text. Ids that Antiphon generated are not sent.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from typing import Any
 from antiphon.errors import WireError
 from antiphon.parts import Native
 from antiphon.wire.loss import lose_native
-from antiphon.wire.openai_responses import FORMAT, SPEC
+from antiphon.wire.openai_responses import FORMAT
 from antiphon.wire.openai_responses.limits import PARAMETERS
 from antiphon.wire.openai_responses.messages import ItemReader, MessageListWriter
 from antiphon.wire.openai_responses.namespaces import SOURCE, has_own_tools
 from antiphon.wire.openai_responses.parameters import PARAMETER_TABLE, format_kind, read_parameters, write_parameters
+from antiphon.wire.openai_responses.rules import RULES
 from antiphon.wire.openai_responses.shapes import ITEMS, Item
 from antiphon.wire.openai_responses.tools import write_tool_choice, write_tools
 from antiphon.wire.request import ModelRequest
@@ -30,12 +31,8 @@ from antiphon.wire.shapes import RequestReader
 from antiphon.wire.vendors.openai import (
     OPENAI,
     SHARED_PARAMETERS,
-    mentions_json,
     native_extras,
-    texts_of,
 )
-
-JSON_INSTRUCTION = "Answer with a JSON object."
 
 
 def _entries_of(items: Any) -> list[Any]:
@@ -70,12 +67,12 @@ class Writer(RequestWriter):
     """Writes a body that OpenAI Responses accepts."""
 
     format = FORMAT
+    fixes = RULES.fixes
     messages: MessageListWriter
 
     def begin(self) -> None:
         native = self.request.native or {}
         self._own = {**native.get(OPENAI, {}), **native.get(FORMAT, {})}
-        self._is_continued = any(self._own.get(name) is not None for name in SPEC.server_state)
         wanted = self.request.output_format
         self._wants_json = wanted is not None and format_kind(wanted) == "json_object"
         self.messages = MessageListWriter(self.losses, self.model)
@@ -95,20 +92,9 @@ class Writer(RequestWriter):
         body.update(self._own)
         lose_native(self.losses, "native", self.request.native, FORMAT, OPENAI)
         self.messages.finish()
-        body["input"] = items = self.messages.items
-        instructions = self.messages.instructions
-        if instructions is not None:
-            # `instructions` do not count as input (OR-01), and are not searched for the word "json" (OR-17).
-            text = instructions.text
-            is_searched = self._wants_json and mentions_json(text) and not any(map(mentions_json, texts_of(items)))
-            if is_searched or (not items and not self._is_continued):
-                items.insert(0, {"role": "system", "content": text})
-            else:
-                body["instructions"] = text
-        if self._wants_json and not self._is_continued and not any(map(mentions_json, texts_of(items))):
-            items.insert(0, {"role": "developer", "content": JSON_INSTRUCTION})
-        if not items and not self._is_continued:
-            items.append({"role": "user", "content": ""})  # everything was dropped, but input is required (OR-01)
+        body["input"] = self.messages.items
+        if self.messages.instructions is not None:
+            body["instructions"] = self.messages.instructions.text
         return body
 
     def write_choice(self, body: dict[str, Any]) -> None:
@@ -120,7 +106,3 @@ class Writer(RequestWriter):
 
     def write_parameters(self, body: dict[str, Any]) -> None:
         write_parameters(self.request, body, self.losses, self.model)
-
-    def apply_rules(self, body: dict[str, Any]) -> None:
-        if not body["input"] and self._is_continued:
-            del body["input"]

@@ -14,6 +14,7 @@ from antiphon.wire import rules as rows
 from antiphon.wire.capabilities import format_capabilities, look_up
 from antiphon.wire.capabilities.accepted_media import media_problems
 from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
+from antiphon.wire.loss import Loss
 from antiphon.wire.media import parse_data_url
 from antiphon.wire.openai_responses import FORMAT, SPEC
 from antiphon.wire.openai_responses.content import is_refused_file_url
@@ -26,7 +27,7 @@ from antiphon.wire.openai_responses.limits import (
     RESULT_ITEMS,
     STORED_ITEMS,
 )
-from antiphon.wire.openai_responses.parameters import PARAMETER_TABLE, asks_for_logprobs
+from antiphon.wire.openai_responses.parameters import LOGPROBS, PARAMETER_TABLE, asks_for_logprobs
 from antiphon.wire.openai_responses.tools import declared_names
 from antiphon.wire.rules.sequence import Order, Problem, SequenceJudge
 from antiphon.wire.tools.names import PORTABLE_NAME_LENGTH
@@ -37,6 +38,7 @@ from antiphon.wire.vendors.openai_rules import (
     declared_function,
     output_schema,
     refused_parameters,
+    refused_switch,
     tool_name,
 )
 
@@ -286,6 +288,18 @@ def _find_no_input(body: dict[str, Any], _: rows.Checked) -> Iterator[rows.Findi
         yield "input", "One of 'input' or 'previous_response_id' or 'prompt' or 'conversation' must be provided."
 
 
+def _add_input(body: dict[str, Any], writing: rows.Writing) -> None:
+    """Add an empty message where everything was dropped, but input is required; without it where the server has it."""
+    if body.get("input"):
+        return
+    if not any(_find_no_input(body, rows.Checked(body, writing.model))):
+        body.pop("input", None)
+    elif isinstance(body.get("instructions"), str):
+        body["input"] = [{"role": "system", "content": body.pop("instructions")}]
+    else:
+        body["input"] = [{"role": "user", "content": ""}]
+
+
 def _find_repeated_ids(body: dict[str, Any], _: rows.Checked) -> Iterator[rows.Finding]:
     ids: set[str] = set()
     for index, item in _items(body):
@@ -330,6 +344,14 @@ def _find_refused_logprobs(body: dict[str, Any], found: rows.Checked) -> Iterato
             yield "include", UNSUPPORTED
 
 
+def _drop_logprobs(body: dict[str, Any], writing: rows.Writing) -> None:
+    if any(_find_refused_logprobs(body, rows.Checked(body, writing.model))):
+        body["include"] = [name for name in body["include"] if name != LOGPROBS]
+        if not body["include"]:
+            del body["include"]
+        writing.losses.append(Loss("logprobs", "logprobs", f"{UNSUPPORTED}; dropped (OR-15)"))
+
+
 def _find_two_states(body: dict[str, Any], _: rows.Checked) -> Iterator[rows.Finding]:
     if isinstance(body.get("previous_response_id"), str) and body.get("conversation") is not None:
         yield "previous_response_id", "previous_response_id and conversation exclude each other"
@@ -343,6 +365,16 @@ def _find_unmentioned_json(body: dict[str, Any], _: rows.Checked) -> Iterator[ro
     is_elsewhere = _is_continued(body) or body.get("prompt") is not None
     if not is_elsewhere and not any(map(mentions_json, texts_of(body.get("input")))):
         yield "input", 'must contain the word "json" for the output format json_object'
+
+
+def _mention_json(body: dict[str, Any], writing: rows.Writing) -> None:
+    """Let the input mention JSON: by the instructions if they do, because those are not searched, else by a sentence."""
+    if any(_find_unmentioned_json(body, rows.Checked(body, writing.model))):
+        text = body.get("instructions")
+        if isinstance(text, str) and mentions_json(text):
+            body["input"].insert(0, {"role": "system", "content": body.pop("instructions")})
+        else:
+            body["input"].insert(0, {"role": "developer", "content": "Answer with a JSON object."})
 
 
 # Advisories
@@ -433,15 +465,16 @@ RULES = rows.RuleBook(
         "OR-23": "recorded: accepted by OpenAI",
     },
     _BODY,
-    rows.CrossRule("OR-01", _find_no_input),
+    rows.CrossRule("OR-17", _find_unmentioned_json, fix=_mention_json),
+    rows.CrossRule("OR-01", _find_no_input, fix=_add_input),
     rows.CrossRule("OR-10", _find_repeated_ids),
     Order({"unanswered": "OR-06", "orphan": "OR-07"}, _judge, _place_of),
     rows.CrossRule("OR-05", _find_media),
     rows.CrossRule("OR-13", _find_unknown_choice),
     refused_parameters("OR-15", PARAMETER_TABLE, ("reasoning", "effort")),
-    rows.CrossRule("OR-15", _find_refused_logprobs),
+    refused_switch("OR-15"),
+    rows.CrossRule("OR-15", _find_refused_logprobs, fix=_drop_logprobs),
     rows.CrossRule("OR-16", _find_two_states),
-    rows.CrossRule("OR-17", _find_unmentioned_json),
     rows.CrossRules(("OR-01", "OR-18"), _find_names, advisory=True),
     rows.CrossRules(("OR-19", "OR-22", "OR-23"), _find_risky_items, advisory=True),
     rows.CrossRule("OR-21", _find_lone_reasoning, advisory=True),

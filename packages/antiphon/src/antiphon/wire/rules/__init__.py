@@ -1,9 +1,10 @@
 """Rules of provider APIs as rows: what a body may be, checked before the provider checks it.
 
 A `Check` is a row about one value: its type, its values, its length. Rows are put together to tables (`Object`, `Items`,
-`Tagged`) that say what a whole body may be; a row without a rule of its own has that of its table. A `CrossRule` is about several
-values. A `RuleBook` has the rows of a format and the source of each rule; an id without a row, or a row without a source, is
-refused when the book is made. A row that can also make a value legal is a `Limit` (`limits.py`).
+`Tagged`) that say what a whole body may be; a row without a rule of its own has that of its table. A row that can also make a
+value legal is a `Limit` (`limits.py`). A `CrossRule` is about several values; the write frame calls its `fix` at its stage. A
+`RuleBook` has the rows of a format and the source of each rule; an id without a row, or a row without a source, is refused when
+the book is made.
 
 Paths are linked steps and become text only in a `Violation`, so a legal value builds no string. Values are decoded JSON of any
 type: nothing is hashed, compared or sliced before its type is known.
@@ -12,12 +13,16 @@ type: nothing is hashed, compared or sliced before its type is known.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeAlias, get_args
 
 from msgspec import Struct, structs
 
+from antiphon.wire.loss import Loss
+
 if TYPE_CHECKING:
     from antiphon.wire.capabilities import Capabilities
+    from antiphon.wire.loss import Losses
+    from antiphon.wire.request import ModelRequest
 
 Path: TypeAlias = "tuple[Path, str | int] | None"
 """The steps from the body to a value, innermost last."""
@@ -233,12 +238,30 @@ class Either(Check, frozen=True):
             yield from row.rules
 
 
+Stage: TypeAlias = Literal["messages", "reasoning", "end"]
+"""When a body is fixed: with its messages, with tools and reasoning, or when it is complete."""
+
+
+class Writing(Protocol):
+    """What a fix knows of the request that is written."""
+
+    request: ModelRequest
+    losses: Losses
+    model: Capabilities
+
+
+Fix: TypeAlias = Callable[[dict[str, Any], Any], None]
+"""Makes a body legal that is being written (`Writing`), and reports what it changed."""
+
+
 class CrossRule(Struct, frozen=True):
-    """A rule about several values of an object, or of the whole body."""
+    """A rule about several values of an object, or of the whole body. After its `fix`, `find` finds nothing."""
 
     rule: str
     find: Callable[[dict[str, Any], Checked], Iterable[Finding]]
     advisory: bool = False
+    stage: Stage = "end"
+    fix: Fix | None = None
 
     @property
     def rules(self) -> Iterable[str]:
@@ -366,10 +389,26 @@ class CrossRules(Struct, frozen=True):
     rules: tuple[str, ...]
     find: Callable[[dict[str, Any], Checked], Iterable[tuple[str, Finding]]]
     advisory: bool = False
+    stage: Stage = "end"
+    fix: Fix | None = None
 
     def check(self, value: Any, at: Path, found: Checked) -> None:
         for rule, (steps, message) in self.find(value, found):
             found.add(rule, extend_path(at, steps), message, advisory=self.advisory)
+
+
+def drop_found(
+    rule: str, find: Callable[[dict[str, Any], Checked], Iterable[Finding]], *, path: str = "native"
+) -> CrossRule:
+    """A rule about fields of the body that a writer keeps by dropping what `find` finds."""
+
+    def fix(body: dict[str, Any], writing: Writing) -> None:
+        for name, message in list(find(body, Checked(body, writing.model))):
+            del body[str(name)]
+            where = f"{path}.{name}" if path else str(name)
+            writing.losses.append(Loss(where, str(name), f"{message}; dropped ({rule})"))
+
+    return CrossRule(rule, find, fix=fix)
 
 
 class Row(Protocol):
@@ -380,6 +419,9 @@ class Row(Protocol):
     def check(self, value: Any, at: Path, found: Checked) -> None: ...
 
 
+Fixes: TypeAlias = "Mapping[str, tuple[Fix, ...]]"
+
+
 class RuleBook:
     """The rules of a format: rows that are checked in this order, and the source of each rule."""
 
@@ -387,6 +429,12 @@ class RuleBook:
         self.sources = sources
         self._rows = rows
         self._without_advice = [row for row in rows if not getattr(row, "advisory", False)]
+        self.crossing = [row for row in rows if isinstance(row, CrossRule | CrossRules)]
+        self.fixes: Fixes = {
+            stage: tuple(row.fix for row in self.crossing if row.fix is not None and row.stage == stage)
+            for stage in get_args(Stage)
+        }
+        """What the write frame calls at each stage."""
         used = {rule for row in rows for rule in row.rules if rule}
         if used != sources.keys():
             raise ValueError(f"rules without a row or without a source: {sorted(used ^ sources.keys())}")

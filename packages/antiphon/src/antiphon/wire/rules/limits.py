@@ -6,7 +6,7 @@ returns has nothing wrong, and a legal value comes back as the same object.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -52,7 +52,7 @@ class Range(Limit, frozen=True):
         if value == UNSET and self.unset:
             return None if self.unset == "drop" else value
         if value != value:  # not a number at all
-            losses.append(Loss(field, field, "not a number; dropped"))
+            losses.append(Loss(field, field, f"not a number; dropped ({self.rule})"))
             return None
         if minimum is not None and value < minimum:
             if self.below == "drop":
@@ -96,8 +96,10 @@ class Choice(Limit, frozen=True):
     is_closed: bool = True
 
     def fit(self, value: Any, field: str, losses: list[Loss], _model: Capabilities) -> Any:
-        if value in self.values or not self.is_closed:
-            return self.values.get(value, value)
+        if self.is_own(value):
+            return value
+        if value in self.values:
+            return self.values[value]
         name, rule = field.replace("_", " "), f" ({self.rule})" if self.rule else ""
         losses.append(Loss(field, field, f'no {name} "{str(value)[:40]}" in this format; dropped{rule}'))
         return None
@@ -127,13 +129,13 @@ class Texts(Limit, frozen=True):
             return (value,) if self.accepts_one else None
         return tuple(value) if type(value) is list and all(type(text) is str for text in value) else None
 
-    def fit(self, value: Any, field: str, losses: list[Loss], _model: Capabilities) -> list[str]:
-        texts = list(value)
-        if self.is_blank is not None:
+    def fit(self, value: Any, field: str, losses: list[Loss], _model: Capabilities) -> Sequence[str]:
+        texts: tuple[str, ...] = value
+        if self.is_blank is not None and any(map(self.is_blank, value)):
             for index, text in enumerate(value):
                 if self.is_blank(text):
                     losses.append(Loss(f"{field}[{index}]", repr(text), f"blank; dropped ({self.rule})"))
-            texts = [text for text in texts if not self.is_blank(text)]
+            texts = tuple(text for text in texts if not self.is_blank(text))
         if self.at_most is not None and len(texts) > self.at_most:
             reason = f"at most {self.at_most} are accepted; sent the first {self.at_most} ({self.rule})"
             paths = (
@@ -162,7 +164,7 @@ class Pairs(Limit, frozen=True):
     max_key: int
     max_value: int
 
-    def fit(self, value: Any, field: str, losses: list[Loss], _model: Capabilities) -> dict[str, str]:
+    def fit(self, value: Any, field: str, losses: list[Loss], _model: Capabilities) -> Any:
         limit = f"{field} is limited to {self.at_most} entries with keys of at most {self.max_key} characters"
         cut = f"limited to {self.max_value} characters; sent the first {self.max_value} ({self.rule})"
         pairs: dict[str, str] = {}
@@ -177,7 +179,7 @@ class Pairs(Limit, frozen=True):
             if len(text) > self.max_value:
                 losses.append(Loss(path, what, f"{field} values are {cut}"))
             pairs[key] = text[: self.max_value]
-        return pairs
+        return value if pairs == value else pairs
 
     def check(self, value: Any, at: Path, found: Checked) -> None:
         if type(value) is not dict:

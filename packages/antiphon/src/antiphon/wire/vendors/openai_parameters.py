@@ -39,13 +39,6 @@ def schema_name(output_format: OutputFormat) -> str:
     return name if is_name(name) else safe_name(name, MAX_NAME)
 
 
-def drop_refused_switch(body: dict[str, Any], capabilities: Capabilities, losses: list[Loss]) -> None:
-    """Leave out `parallel_tool_calls` for a model that refuses it; true is the default, and no loss."""
-    if not capabilities.parallel_tool_switch and body.pop("parallel_tool_calls", True) is False:
-        reason = "model does not support it; dropped (OC-26)"
-        losses.append(Loss("parallel_tool_calls", "parallel_tool_calls", reason))
-
-
 def find_refused(capabilities: Capabilities, rule: str, temperature: Any, top_p: Any, effort: Any) -> Refusals:
     """The fields that a model refuses at this effort, or at its default one."""
     is_reasoning = (effort or capabilities.default_effort) not in ("none", None)

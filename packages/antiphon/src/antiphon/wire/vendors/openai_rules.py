@@ -8,6 +8,7 @@ from typing import Any
 
 from antiphon.wire import rules as rows
 from antiphon.wire.capabilities import format_capabilities, tool_name_matcher
+from antiphon.wire.loss import Loss
 from antiphon.wire.media import is_web_url, looks_like_base64, parse_data_url
 from antiphon.wire.parameters import ParameterTable
 from antiphon.wire.schema import MAX_SCHEMA_PROBLEMS, STRICT_MODE, is_object_schema, problems
@@ -98,7 +99,7 @@ def _find_strict_output(output_format: dict[str, Any], _: rows.Checked) -> Itera
 
 
 def refused_parameters(rule: str, table: ParameterTable, effort_path: tuple[str, ...]) -> rows.CrossRules:
-    """What a model refuses: sampling parameters, an effort, and the switch of parallel calls."""
+    """What a model refuses: sampling parameters and an effort."""
 
     def find(body: dict[str, Any], found: rows.Checked) -> Iterator[tuple[str, rows.Finding]]:
         effort: Any = body
@@ -110,7 +111,20 @@ def refused_parameters(rule: str, table: ParameterTable, effort_path: tuple[str,
             yield from table.find_refused(body, refused)
         if effort is not None and efforts is not None and effort not in efforts:
             yield rule, (effort_path, rows.not_one_of(efforts, effort) if efforts else UNSUPPORTED)
-        if body.get("parallel_tool_calls") is not None and not model.parallel_tool_switch:
-            yield rule, ("parallel_tool_calls", UNSUPPORTED)
 
     return rows.CrossRules((rule,), find)
+
+
+def refused_switch(rule: str) -> rows.CrossRule:
+    """The switch of parallel calls, which some models refuse; true is the default, and dropping it no loss."""
+
+    def find(body: dict[str, Any], found: rows.Checked) -> Iterator[rows.Finding]:
+        if body.get("parallel_tool_calls") is not None and not found.model.parallel_tool_switch:
+            yield "parallel_tool_calls", UNSUPPORTED
+
+    def fix(body: dict[str, Any], writing: rows.Writing) -> None:
+        if not writing.model.parallel_tool_switch and body.pop("parallel_tool_calls", True) is not True:
+            reason = f"{UNSUPPORTED}; dropped ({rule})"
+            writing.losses.append(Loss("parallel_tool_calls", "parallel_tool_calls", reason))
+
+    return rows.CrossRule(rule, find, fix=fix)

@@ -16,6 +16,7 @@ from antiphon.wire.anthropic import FORMAT
 from antiphon.wire.anthropic.limits import (
     EFFORTS,
     FORCED_CHOICES,
+    MIN_BUDGET,
     PDF,
     PLAIN_TEXT,
     is_blank,
@@ -26,6 +27,7 @@ from antiphon.wire.anthropic.parameters import (
 from antiphon.wire.anthropic.shapes import block_type
 from antiphon.wire.anthropic.tools import SCHEMAS
 from antiphon.wire.capabilities import format_capabilities, tool_name_matcher
+from antiphon.wire.rules.limits import Range
 from antiphon.wire.schema import MAX_SCHEMA_PROBLEMS, find_reference_cycle, grammar_policy, problems
 
 ROLES = ("user", "assistant", "system")
@@ -353,7 +355,17 @@ BODY = rows.Object(
                 ),
             ),
         ),
-        "thinking": rows.Tagged(rule="AN-19", kinds=dict.fromkeys(("enabled", "disabled", "adaptive"), rows.ANY)),
+        "thinking": rows.Tagged(
+            rule="AN-19",
+            kinds={
+                "enabled": rows.Object(
+                    rule="AN-19",
+                    fields={"budget_tokens": rows.need(Range(rule="AN-19", minimum=MIN_BUDGET, is_whole=True))},
+                    unknown="",
+                ),
+                **dict.fromkeys(("disabled", "adaptive"), rows.ANY),
+            },
+        ),
         "system": rows.Either(
             rule="AN-26", rows={str: rows.ANY, list: rows.Items(item=_SYSTEM_TEXT)}, name="a string or an array"
         ),

@@ -13,6 +13,7 @@ from antiphon.wire import rules as rows
 from antiphon.wire.capabilities import look_up
 from antiphon.wire.capabilities.accepted_media import media_problems
 from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
+from antiphon.wire.loss import Loss
 from antiphon.wire.openai_chat import FORMAT, SPEC
 from antiphon.wire.openai_chat.dialects import get_dialect
 from antiphon.wire.openai_chat.limits import (
@@ -30,6 +31,7 @@ from antiphon.wire.vendors.openai_rules import (
     declared_function,
     output_schema,
     refused_parameters,
+    refused_switch,
     tool_name,
 )
 
@@ -274,12 +276,26 @@ def _tool_name(tool: Any) -> str:
 
 def _find_refused(body: dict[str, Any], found: rows.Checked) -> Iterator[rows.Finding]:
     accepted = found.model.sampling
-    if body.get("logit_bias") and accepted is not None and "logit_bias" not in accepted:
+    if body.get("logit_bias") is not None and accepted is not None and "logit_bias" not in accepted:
         yield "logit_bias", UNSUPPORTED
-    if body.get("max_tokens") is not None and not found.model.max_tokens:
-        yield "max_tokens", f"{UNSUPPORTED}; use max_completion_tokens"
     if body.get("web_search_options") is not None and not found.model.web_search:
         yield "web_search_options", UNSUPPORTED
+
+
+def _find_old_limit(body: dict[str, Any], found: rows.Checked) -> Iterator[rows.Finding]:
+    if body.get("max_tokens") is not None and not found.model.max_tokens:
+        yield "max_tokens", f"{UNSUPPORTED}; use max_completion_tokens"
+
+
+def _rename_old_limit(body: dict[str, Any], writing: rows.Writing) -> None:
+    """Send the limit under its new name, for a model that refuses the old one."""
+    if writing.model.max_tokens or body.get("max_tokens") is None:
+        return
+    value = body.pop("max_tokens")
+    if "max_completion_tokens" not in body and type(value) is int and value > 0:
+        body["max_completion_tokens"] = value
+    elif body.get("max_completion_tokens") != value:
+        writing.losses.append(Loss("native.max_tokens", "max_tokens", f"{UNSUPPORTED}; dropped (OC-26)"))
 
 
 def _find_stream_options(body: dict[str, Any], _: rows.Checked) -> Iterator[rows.Finding]:
@@ -356,7 +372,9 @@ RULES = rows.RuleBook(
     rows.CrossRules(("OC-18", "OC-19"), _find_needs_tools),
     rows.CrossRule("OC-18", _find_unknown_choice),
     refused_parameters("OC-26", PARAMETER_TABLE, ("reasoning_effort",)),
-    rows.CrossRule("OC-26", _find_refused),
+    refused_switch("OC-26"),
+    rows.drop_found("OC-26", _find_refused),
+    rows.CrossRule("OC-26", _find_old_limit, fix=_rename_old_limit),
     rows.CrossRule("OC-22", _find_stream_options),
     rows.CrossRule("OC-23", _find_two_limits),
     rows.CrossRule("OC-24", _find_unmentioned_json),
