@@ -14,34 +14,29 @@ from typing import Any
 from antiphon.wire import rules as rows
 from antiphon.wire.anthropic import FORMAT, SPEC
 from antiphon.wire.anthropic.limits import (
-    EFFORTS,
     FORCED_CHOICES,
     HOST_PARAMETERS,
     MAX_OPTIONAL_PARAMETERS,
     MAX_STRICT_TOOLS,
     MAX_UNION_PARAMETERS,
-    MIN_BUDGET,
     PARAMETERS,
     SAMPLING,
     SERVER_CALLS,
-    THINKING_BLOCKS,
     is_server_block,
 )
 from antiphon.wire.anthropic.parameters import (
-    DEFAULT_MAX_TOKENS,
     PARAMETER_TABLE,
     VERSION,
     refusals,
     target_for,
 )
 from antiphon.wire.anthropic.rules.tables import BODY, ROLES
+from antiphon.wire.anthropic.rules.thinking import FORCED_ADAPTIVE, THINKING_RULES, list_of
 from antiphon.wire.anthropic.shapes import block_type
 from antiphon.wire.anthropic.tools import is_declared
 from antiphon.wire.capabilities import look_up
 from antiphon.wire.capabilities.accepted_media import media_problems
 from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
-from antiphon.wire.loss import Loss
-from antiphon.wire.provenance import is_from
 from antiphon.wire.rules.sequence import Order, Problem, SequenceJudge
 from antiphon.wire.schema import MAX_SCHEMA_PROBLEMS, count_optional_and_unions, grammar_policy, problems
 
@@ -59,13 +54,9 @@ def check_request(
     return RULES.check(rows.Checked(body, target.model, advisories, has_dots=True, target=target))
 
 
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
 def _messages(body: dict[str, Any]) -> Iterator[tuple[int, str, list[Any]]]:
     """The index, the role and the blocks of each message; text alone is a block too."""
-    for index, message in enumerate(_list(body.get("messages"))):
+    for index, message in enumerate(list_of(body.get("messages"))):
         yield index, *role_and_blocks(message)
 
 
@@ -73,7 +64,7 @@ def role_and_blocks(message: Any) -> tuple[str, list[Any]]:
     """The role and the blocks of a message."""
     role = message.get("role") if isinstance(message, dict) else None
     content = message.get("content") if isinstance(message, dict) else None
-    blocks = ([{"type": "text"}] if content else []) if isinstance(content, str) else _list(content)
+    blocks = ([{"type": "text"}] if content else []) if isinstance(content, str) else list_of(content)
     return role if isinstance(role, str) else "", blocks
 
 
@@ -97,7 +88,7 @@ def _find_refused(body: dict[str, Any], found: rows.Checked) -> Iterator[tuple[s
 
 
 def _find_empty_messages(body: dict[str, Any], _: rows.Checked) -> Iterator[rows.Finding]:
-    messages = _list(body.get("messages"))
+    messages = list_of(body.get("messages"))
     for index, message in enumerate(messages):
         content = message.get("content") if isinstance(message, dict) else None
         role = message.get("role") if isinstance(message, dict) else ""
@@ -123,7 +114,9 @@ def _find_media(body: dict[str, Any], found: rows.Checked) -> Iterator[rows.Find
         for position, block in enumerate(blocks):
             if block_type(block) == "image" and block_type(block.get("source")) == "url":
                 yield ("messages", index, "content", position, "source"), "URL sources are not supported"
-    yield from media_problems(_list(body.get("messages")), "messages", found.model, SPEC.media_blocks, with_types=False)
+    yield from media_problems(
+        list_of(body.get("messages")), "messages", found.model, SPEC.media_blocks, with_types=False
+    )
 
 
 def judge_order(messages: list[Any], *, is_continued: bool = False) -> list[Problem]:
@@ -153,7 +146,7 @@ def judge_order(messages: list[Any], *, is_continued: bool = False) -> list[Prob
 def _judge(body: dict[str, Any], _: rows.Checked) -> list[Problem]:
     thread = body.get("thread")
     is_continued = isinstance(thread, dict) and thread.get("type") == "continue"
-    return judge_order(_list(body.get("messages")), is_continued=is_continued)
+    return judge_order(list_of(body.get("messages")), is_continued=is_continued)
 
 
 def _place_of(problem: Problem, _: Any) -> tuple[str | int, ...]:
@@ -222,7 +215,7 @@ def _find_ignored_system(body: dict[str, Any], found: rows.Checked) -> Iterator[
 
 
 def _last_assistant(body: dict[str, Any]) -> tuple[int, Any] | None:
-    messages = _list(body.get("messages"))
+    messages = list_of(body.get("messages"))
     last = messages[-1] if messages else None
     return (
         (len(messages) - 1, last.get("content")) if isinstance(last, dict) and last.get("role") == "assistant" else None
@@ -243,169 +236,9 @@ def _find_prefill(body: dict[str, Any], found: rows.Checked) -> Iterator[rows.Fi
     final = _last_assistant(body)
     if final is not None and not found.model.prefill:
         # A turn with a server call may be one that the provider paused during its own tools (pause_turn).
-        is_paused = any(block_type(block) in SERVER_CALLS for block in _list(final[1]))
+        is_paused = any(block_type(block) in SERVER_CALLS for block in list_of(final[1]))
         if not is_paused and body.get("fallback_credit_token") is None:
             yield ("messages", final[0]), "the model does not support prefill; the last message must be the user's"
-
-
-def _thinking_type(body: dict[str, Any]) -> Any:
-    thinking = body.get("thinking")
-    return thinking.get("type") if isinstance(thinking, dict) else None
-
-
-def _is_prefilled_without_thinking(messages: list[Any]) -> bool:
-    """Whether the last message is the model's and does not begin with thinking."""
-    last = messages[-1] if messages else None
-    if not isinstance(last, dict) or last.get("role") != "assistant":
-        return False
-    content = last.get("content")
-    first = block_type(content[0]) if isinstance(content, list) and content else ""
-    return first not in THINKING_BLOCKS
-
-
-def _last_call_without_thinking(messages: list[Any]) -> tuple[int, str] | None:
-    """The last call of the current tool loop if that has no thinking blocks (AN-30): the index of its message, and the type of
-    the message's first block. Adjacent messages of one role are one turn."""
-    last_call: tuple[int, str] | None = None
-    has_results = is_users_turn = False
-    for index in range(len(messages) - 1, -1, -1):
-        message = messages[index]
-        content = message.get("content") if isinstance(message, dict) else None
-        kinds = [block_type(block) for block in content] if isinstance(content, list) else []
-        role = message.get("role") if isinstance(message, dict) else None
-        if role == "user":
-            is_users_turn = True
-            has_results = has_results or "tool_result" in kinds
-        elif role == "assistant":
-            if is_users_turn and not has_results:
-                break
-            if any(kind in THINKING_BLOCKS for kind in kinds):
-                return None
-            is_users_turn = has_results = False
-            if last_call is None and "tool_use" in kinds:
-                last_call = index, kinds[0]
-    return last_call
-
-
-def _forces_tool(body: dict[str, Any]) -> bool:
-    """Whether the `tool_choice` of a body forces a call."""
-    choice = body.get("tool_choice")
-    return isinstance(choice, dict) and choice.get("type") in FORCED_CHOICES
-
-
-def _find_loop_without_thinking(body: dict[str, Any], _: rows.Checked) -> Iterator[rows.Finding]:
-    messages = _list(body.get("messages"))
-    if _thinking_type(body) == "enabled" and messages and role_and_blocks(messages[-1])[0] == "user":
-        last_call = _last_call_without_thinking(messages)
-        if last_call is not None:
-            place = ("messages", last_call[0], "content", 0, "type")
-            yield place, "with thinking, calls of the current tool loop need their thinking block"
-
-
-def _find_thinking(body: dict[str, Any], found: rows.Checked) -> Iterator[rows.Finding]:
-    kind, model, is_new = _thinking_type(body), found.model, found.target.is_version_2026_10
-    if kind == "disabled" and not model.accepts_thinking("off"):
-        yield ("thinking", "type"), "the model cannot do without thinking"
-    elif kind == "adaptive" and not model.accepts_thinking("adaptive"):
-        yield ("thinking", "type"), "the model does not support adaptive thinking"
-    if kind != "enabled":
-        return
-    if not model.accepts_thinking("budget"):
-        yield ("thinking", "type"), "the model does not support a thinking budget"
-    if body.get("temperature", 1) != 1 and not is_new:
-        yield "temperature", "must be 1 while thinking"
-    if body.get("top_k") not in (None, -1) and not is_new:
-        yield "top_k", "must not be set while thinking"
-
-
-def _find_conflicts(body: dict[str, Any], found: rows.Checked) -> Iterator[rows.Finding]:
-    """What thinking cannot be combined with."""
-    kind, model = _thinking_type(body), found.model
-    if kind == "adaptive" and _is_adaptive_refused(body, found) and found.target.is_on_bedrock:
-        yield "tool_choice", "a call cannot be forced while thinking"
-    if kind != "enabled":
-        return
-    yield from _find_budget(body, body["thinking"].get("budget_tokens"))
-    if _forces_tool(body):
-        yield "tool_choice", "a call cannot be forced while thinking"
-    messages = _list(body.get("messages"))
-    if not model.prefill_with_thinking and _is_prefilled_without_thinking(messages):
-        place = ("messages", len(messages) - 1, "content", 0, "type")
-        yield place, "with thinking, the last message of the assistant must begin with a thinking block"
-
-
-def _drop_thinking(body: dict[str, Any], writing: rows.Writing, reason: str, rule: str = "AN-19") -> None:
-    del body["thinking"]
-    writing.losses.append(Loss("reasoning", "thinking", f"{reason}; dropped ({rule})"))
-
-
-def _keep_loop(body: dict[str, Any], writing: rows.Writing) -> None:
-    if _thinking_type(body) == "enabled" and _last_call_without_thinking(body["messages"]) is not None:
-        _drop_thinking(body, writing, "the current tool loop has no thinking blocks", "AN-30")
-
-
-def _resolve_conflicts(body: dict[str, Any], writing: Any) -> None:
-    """Drop thinking that the body rules out, or lower its budget."""
-    kind, target = _thinking_type(body), writing.target
-    is_forced = _forces_tool(body)
-    if kind == "adaptive":
-        # Anthropic accepts this for older models too, and does not think then; Bedrock refuses it.
-        is_stated = is_from(writing.request.reasoning, FORMAT)
-        if is_forced and not target.model.thinking_with_forced_tool and (target.is_on_bedrock or not is_stated):
-            _drop_thinking(body, writing, "thinking cannot be combined with a forced tool call on this model")
-    elif kind != "enabled":
-        return
-    elif is_forced:
-        _drop_thinking(body, writing, "thinking cannot be combined with a forced tool call")
-    elif not target.model.prefill_with_thinking and _is_prefilled_without_thinking(body["messages"]):
-        _drop_thinking(body, writing, "thinking cannot be combined with a prefilled answer")
-    else:
-        _fit_budget(body, writing)
-
-
-def _fit_budget(body: dict[str, Any], writing: rows.Writing) -> None:
-    """Make room for the budget in `max_tokens`, or lower it, or drop thinking."""
-    budget, longest = body["thinking"]["budget_tokens"], writing.model.max_output_tokens
-    if budget >= body["max_tokens"] and writing.request.max_output_tokens is None:
-        wanted = budget + DEFAULT_MAX_TOKENS
-        body["max_tokens"] = wanted if longest is None else min(wanted, longest)
-    if budget < body["max_tokens"] or ("tools" in body and budget <= (longest or budget)):
-        return  # with tools, interleaved thinking may use more tokens than one answer
-    if body["max_tokens"] <= MIN_BUDGET:
-        _drop_thinking(body, writing, f"max_tokens leaves less than the minimum budget {MIN_BUDGET}")
-        return
-    lowered = f"must be less than max_tokens; sent {body['max_tokens'] - 1} (AN-19)"
-    writing.losses.append(Loss("reasoning.budget_tokens", str(budget), lowered))
-    body["thinking"] = {**body["thinking"], "budget_tokens": body["max_tokens"] - 1}
-
-
-def _find_budget(body: dict[str, Any], budget: Any) -> Iterator[rows.Finding]:
-    limit, is_legal = body.get("max_tokens"), rows.is_whole_number(budget) and budget >= MIN_BUDGET
-    if is_legal and not body.get("tools") and rows.is_number(limit) and budget >= limit:
-        # With tools, interleaved thinking may use more tokens than one answer.
-        yield ("thinking", "budget_tokens"), "must be less than max_tokens"
-
-
-def _is_adaptive_refused(body: dict[str, Any], found: rows.Checked) -> bool:
-    return _forces_tool(body) and not found.model.thinking_with_forced_tool and found.model.accepts_thinking("adaptive")
-
-
-def _find_forced_adaptive(body: dict[str, Any], found: rows.Checked) -> Iterator[rows.Finding]:
-    if _thinking_type(body) == "adaptive" and _is_adaptive_refused(body, found) and not found.target.is_on_bedrock:
-        yield "tool_choice", "a call cannot be forced while thinking"
-
-
-def _find_effort(body: dict[str, Any], found: rows.Checked) -> Iterator[rows.Finding]:
-    config, model = body.get("output_config"), found.model
-    effort = config.get("effort") if isinstance(config, dict) else None
-    if not isinstance(effort, str) or effort not in EFFORTS:
-        return
-    efforts = model.efforts
-    if _thinking_type(body) == "disabled" and model.efforts_without_thinking:
-        efforts = model.efforts_without_thinking
-    if efforts is not None and effort not in efforts:
-        accepted = f"accepts only {', '.join(efforts)}" if efforts else "does not support an effort"
-        yield ("output_config", "effort"), f"the model {accepted}"
 
 
 def _find_cited_output(body: dict[str, Any], _: rows.Checked) -> Iterator[rows.Finding]:
@@ -421,13 +254,13 @@ def _find_cited_output(body: dict[str, Any], _: rows.Checked) -> Iterator[rows.F
 
 
 def _find_tools(body: dict[str, Any], found: rows.Checked) -> Iterator[tuple[str, rows.Finding]]:
-    known = [tool for tool in _list(body.get("tools")) if isinstance(tool, dict)]
+    known = [tool for tool in list_of(body.get("tools")) if isinstance(tool, dict)]
     names = [tool["name"] for tool in known if isinstance(tool.get("name"), str)]
     if len(set(names)) < len(names):
         yield "AN-16", ("tools", "names must be unique")
     if known and all(tool.get("defer_loading") is True for tool in known):
         yield "AN-33", ("tools", "not all of them may have defer_loading")
-    for index, tool in enumerate(_list(body.get("tools"))):
+    for index, tool in enumerate(list_of(body.get("tools"))):
         if isinstance(tool, dict) and tool.get("strict") is True:
             if found.model.strict_tools is False:
                 yield "AN-16", (("tools", index, "strict"), "the model does not support strict tools")
@@ -486,13 +319,13 @@ def _marked_blocks(body: dict[str, Any]) -> Iterator[tuple[tuple[str | int, ...]
     ]
     stack += [(("messages", index, "content"), blocks) for index, _, blocks in _messages(body)]
     for path, blocks in stack:
-        for position, block in enumerate(_list(blocks)):
+        for position, block in enumerate(list_of(blocks)):
             if not isinstance(block, dict) or (path == ("system",) and block.get("type") != "text"):
                 continue
             if isinstance(block.get("cache_control"), dict):
                 yield (*path, position), block
             if block.get("type") == "tool_result":
-                for inner, part in enumerate(_list(block.get("content"))):
+                for inner, part in enumerate(list_of(block.get("content"))):
                     if isinstance(part, dict) and isinstance(part.get("cache_control"), dict):
                         yield (*path, position, "content", inner), part
 
@@ -570,16 +403,13 @@ RULES = rows.RuleBook(
     rows.CrossRule("AN-03", _find_system_role),
     rows.CrossRule("AN-06", _find_trailing_space),
     rows.CrossRule("AN-07", _find_prefill),
-    rows.CrossRule("AN-30", _find_loop_without_thinking, stage="reasoning", fix=_keep_loop),
-    rows.CrossRule("AN-19", _find_conflicts, stage="reasoning", fix=_resolve_conflicts),
-    rows.CrossRule("AN-19", _find_thinking),
-    rows.CrossRule("AN-32", _find_effort),
+    *THINKING_RULES,
     rows.CrossRule("AN-32", _find_cited_output),
     rows.CrossRules(("AN-16", "AN-33"), _find_tools),
     rows.CrossRule("AN-17", _find_choice),
     rows.CrossRule("AN-18", _find_breakpoints),
     rows.CrossRule("AN-01", _find_no_model, advisory=True),
     rows.CrossRule("AN-03", _find_ignored_system, advisory=True),
-    rows.CrossRule("AN-19", _find_forced_adaptive, advisory=True),
+    FORCED_ADAPTIVE,
     rows.CrossRule("AN-31", _find_calls_without_tools, advisory=True),
 )
