@@ -158,8 +158,8 @@ def pay_in_a_process(folder: Path, point: Point) -> None:
         chat = Conversation(planned([["pay"]]), tools=[pay], store=store, resume=known[0].id if known else None)
         append = chat.history.append
 
-        def dying(entry: Any) -> Any:
-            appended = append(entry)
+        def dying(entry: Any, **options: Any) -> Any:
+            appended = append(entry, **options)
             if entry.kind == "tool_call_results":
                 die("recorded")
             return appended

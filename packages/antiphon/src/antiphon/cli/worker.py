@@ -25,6 +25,7 @@ from antiphon.history.location import open_location, store_location
 from antiphon.logs import configure_logs
 from antiphon.providers.presets import PRESETS
 from antiphon.runs import RunRegistry, Worker, load_run_registry
+from antiphon.threads import STORES
 
 logger = logging.getLogger("antiphon.runs")
 
@@ -97,7 +98,7 @@ async def _opened(place: str | Path, *, is_patient: bool) -> HistoryStore:
     wait, reported = 0.5, ""
     while True:
         try:
-            return await asyncio.to_thread(open_location, place, create=True)
+            return await STORES.run(open_location, place, create=True)
         except StoreUnreachable as error:
             if not is_patient:
                 raise

@@ -4,7 +4,8 @@ In this order: limits, hooks, span, provider, `PartsTracker`, hooks, record. How
 out of time or money), one entry is appended with what it used. A side call (`Conversation.call_aside`) takes the same way; its
 entry is a note, and its answer is not part of the conversation.
 
-Fast path: without a listener, embedded calls, a span or a limit, each delta goes straight to the `PartsTracker`.
+Fast path: without a listener, a span or a limit, each delta goes straight to the `PartsTracker`; calls in text are looked for
+from the first text on.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Sequence, Set
-from functools import cached_property
+from functools import cached_property, partial
 from time import perf_counter
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -33,7 +34,7 @@ from antiphon.providers.engine.response_reader import deltas_from_part
 from antiphon.telemetry import switch
 from antiphon.tools.call_runner import request_approval
 from antiphon.tools.hooks import HookedModelCall, checks_answers, holds_text, run_after_model, run_before_model
-from antiphon.wire.delta import Assembler, ModelOutputDelta
+from antiphon.wire.delta import Assembler, ModelOutputDelta, PartStarted
 from antiphon.wire.output import ProviderError
 from antiphon.wire.request import ModelRequest, ToolDefinition
 
@@ -193,7 +194,8 @@ class ModelCall:
             self._start_span(switch.active)
         if self._allowance is not None:
             self._allowance.begin()
-        span, embedded, allowance, add = self._span, self._embedded, self._allowance, self._tracker.add
+        span, allowance, tracker = self._span, self._allowance, self._tracker
+        reads_text, reader, add = self._reads_text, None, tracker.add
         is_held = bool(self._hooks) and holds_text(self._hooks)
         show, is_yielded = (None, False) if is_held else (listener, yields)
         # Clients are async generators, though their type does not say so.
@@ -204,32 +206,29 @@ class ModelCall:
             try:
                 if span is not None:
                     span.attach()
-                if is_yielded or show or embedded or span or allowance:
-                    async for delta in deltas:
-                        if span is not None:
-                            span.observe(delta)
-                        for read in (delta,) if embedded is None else embedded.feed(delta):
-                            add(read)
-                            if show is not None:
-                                show(read)
-                            elif is_yielded:
-                                yield read
-                        if allowance is not None and not allowance.can_go_on(delta):
-                            self.ended = COST_BUDGET
-                            await deltas.aclose()
-                            break
-                    else:
-                        self._is_complete = True
-                    for read in embedded.close() if embedded is not None else ():
+                async for delta in deltas:
+                    if span is not None:
+                        span.observe(delta)
+                    if reads_text is not None and type(delta) is PartStarted and type(delta.part) is Text:
+                        reader, reads_text = reads_text(delta.index, tracker.id), None
+                    for read in (delta,) if reader is None else reader.feed(delta):
                         add(read)
                         if show is not None:
                             show(read)
                         elif is_yielded:
                             yield read
+                    if allowance is not None and not allowance.can_go_on(delta):
+                        self.ended = COST_BUDGET
+                        await deltas.aclose()
+                        break
                 else:
-                    async for delta in deltas:
-                        add(delta)
                     self._is_complete = True
+                for read in reader.close() if reader is not None else ():
+                    add(read)
+                    if show is not None:
+                        show(read)
+                    elif is_yielded:
+                        yield read
                 if self._hooks and await self._run_after_hooks() and is_held:
                     for index, part in enumerate(self._tracker.final_parts):
                         for delta in deltas_from_part(index, part):
@@ -265,7 +264,7 @@ class ModelCall:
         self.sent: Sequence[ContextEntry]
         self.stop_reason = ""
         """Why there is no finished answer, if there is none."""
-        self._embedded: EmbeddedCalls | None = None
+        self._reads_text: Callable[[int, str], EmbeddedCalls] | None = None
         self._tracker = PartsTracker()
         self._span: ModelCallSpan | None = None
         self._is_complete = False
@@ -282,7 +281,7 @@ class ModelCall:
         if context.screen is not None and (injected := context.injected()):
             chat.history.append(injected)
         if chat.embedded.concerns(options):
-            context, self.options, self._embedded = chat.embedded.prepare(
+            context, self.options, self._reads_text = chat.embedded.prepare(
                 context, options, chat.history.current.version
             )
         self.sent = context
@@ -474,20 +473,20 @@ class EmbeddedCallPolicy:
 
     def prepare(
         self, context: LiveContext, options: ProviderCallOptions, version: int
-    ) -> tuple[LiveContext, ProviderCallOptions, EmbeddedCalls | None]:
-        """The call as the model can read it, and the reader of its answer."""
+    ) -> tuple[LiveContext, ProviderCallOptions, Callable[[int, str], EmbeddedCalls] | None]:
+        """The call as the model can read it, and what makes a reader of its answer from the index of the first text on."""
         embedded, mode = self._reading, self.setting
         if not isinstance(mode, str | bool):
             mode = embedded.mode_for(mode, options.model)
         if mode == "auto" and options.model in self._without_tools:
             mode = "prompt"
-        reader = None
+        reads_text = None
         if options.tools and mode is not False:
-            reader = embedded.EmbeddedCalls(options.tools, id_seed=str(version), only_closed=mode == "auto")
+            reads_text = partial(embedded.EmbeddedCalls, options.tools, str(version), mode == "auto")
         if mode == "prompt":
             entries, options = embedded.with_text_tools(context, options)
             context = LiveContext(entries, context.left_out, screen=context.screen)
-        return context, options, reader
+        return context, options, reads_text
 
     def can_retry(self, error: ProviderError, model: str) -> bool:
         """Whether the provider answered that `model` has no tools. It is called without them from then on."""

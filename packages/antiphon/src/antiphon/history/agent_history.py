@@ -38,7 +38,9 @@ from antiphon.history.entries import (
     SetMemoryNotebookEntry,
     SetSystemInstructionEntry,
     ShortenedResultsEntry,
+    ToolCallFinishedEntry,
     ToolCallResultsEntry,
+    ToolCallStartedEntry,
 )
 from antiphon.history.inbox import Inbox
 from antiphon.history.journal import Journal, SealedJournal, StoreJournal, inbox_of
@@ -55,6 +57,9 @@ from antiphon.parts import ToolCallRequest
 logger = logging.getLogger(__name__)
 is_logged = logger.isEnabledFor
 DEBUG = logging.DEBUG
+
+_CALL_KINDS = frozenset({ToolCallStartedEntry, ToolCallFinishedEntry})
+"""What is between the calls of an output and their results."""
 
 E = TypeVar("E", bound=HistoryEntry)
 AppendCallback: TypeAlias = Callable[[HistoryEntry], None]
@@ -168,12 +173,13 @@ class AgentHistory:
         """The history as it is now, to hold and read while it grows. Copies nothing."""
         return self.current
 
-    def append(self, entry: E) -> E:
+    def append(self, entry: E, *, is_checked: bool = False) -> E:
         """Append an entry and return it as it was stored, with its sequence number and time.
 
         Results are stored in the order of their calls. Raises `InvalidEntry` for what is not an entry, for a value of a wrong
         type, and for results of calls that are unknown or have one already; `SequenceError` for an entry that has another place
-        in a log; and `WriterConflict` if another writer is active.
+        in a log; and `WriterConflict` if another writer is active. `is_checked`: it is made of values of an entry that is in the
+        log, so that their types need no check.
         """
         if not self._writing.acquire(False):
             raise self._conflict()
@@ -184,16 +190,16 @@ class AgentHistory:
                 return self._append_slow_path(entry)
             number = len(log) + 1
             entry = replace(entry, sequence_number=number, timestamp=entry.timestamp or datetime.now(UTC))
-            stored = encode_readable(entry)
-            if stored is None:
-                entry = check_readable(entry)
-                stored = encode_entry(entry)
-            if kind is ToolCallResultsEntry and (ordered := self._in_call_order(entry)) is not entry:  # type: ignore[arg-type]
-                entry = ordered  # type: ignore[assignment]
-                stored = encode_entry(entry)
             journal = self._journal
+            stored: bytes | None = None
+            if not is_checked:
+                stored = encode_readable(entry)
+                if stored is None:
+                    entry = check_readable(entry)
+            if kind is ToolCallResultsEntry and (ordered := self._in_call_order(entry)) is not entry:  # type: ignore[arg-type]
+                entry, stored = ordered, None  # type: ignore[assignment]
             if journal is not None:
-                journal.write(entry, stored)
+                journal.write(entry, encode_entry(entry) if stored is None else stored)
             log.append(entry)
             self.current = AgentHistorySnapshot(number, self._in_force, log, log, number)
             if is_logged(DEBUG):
@@ -319,7 +325,10 @@ class AgentHistory:
         """
         results = entry.results
         known = self._log if self._effective is None else self._effective
-        last = known[-1] if known else None
+        place = len(known) - 1
+        while place > 0 and type(known[place]) in _CALL_KINDS:
+            place -= 1
+        last = known[place] if known else None
         if type(last) is ModelOutputEntry and [result.tool_call_id for result in results] == [
             part.tool_call_id for part in last.content if type(part) is ToolCallRequest
         ]:

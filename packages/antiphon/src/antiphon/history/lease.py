@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, NoReturn, TypeVar
 from msgspec import Struct
 
 from antiphon.errors import HistoryError, LeaseHeld, LeaseLost, StoreError
+from antiphon.threads import STORES
 
 if TYPE_CHECKING:
     import asyncio
@@ -237,7 +238,7 @@ async def hold_lease(
     lease = keeper.claim(conversation, holder, on_lost=lose, on_renewed=lambda _: report(None))
     try:
         keeper.watch(loop)
-        history = await asyncio.to_thread(store.open, conversation, lease=lease)
+        history = await STORES.run(store.open, conversation, lease=lease)
         opened.append(history)
         working = asyncio.ensure_future(work(history, lease))
         following = asyncio.ensure_future(follow())

@@ -28,6 +28,7 @@ from antiphon.history import AgentHistory, HistoryEntry, HistoryStore, ModelInpu
 from antiphon.parts import InputPart, ToolCallRequest
 from antiphon.runs.registry import RunRegistry
 from antiphon.runs.retry import record_note
+from antiphon.threads import STORES
 
 _POLL_SECONDS = 0.2
 _LEASE_SECONDS = 10.0
@@ -132,15 +133,15 @@ class Runs:
     async def wait(self, run: str, *, until_suspended: bool = False) -> Run:
         """Wait until the run is over, or with `until_suspended` until it needs approval."""
         while True:
-            known = await asyncio.to_thread(self.table.get, run)
+            known = await STORES.run(self.table.get, run)
             if known.is_over or (until_suspended and known.state == "suspended"):
                 return known
             await asyncio.sleep(_POLL_SECONDS)
 
     async def follow(self, run: str) -> AsyncIterator[HistoryEntry]:
         """The entries of the run's turn, including new ones as they are appended, until the run is over."""
-        known = await asyncio.to_thread(self.table.get, run)
-        turn = Turn.of((await asyncio.to_thread(self.store.open, known.conversation)).snapshot())
+        known = await STORES.run(self.table.get, run)
+        turn = Turn.of((await STORES.run(self.store.open, known.conversation)).snapshot())
         last = turn.input.sequence_number - 1 if turn.input else 0
         entries = self.store.tail(known.conversation, last)
         upcoming: asyncio.Future[HistoryEntry] | None = None
@@ -152,8 +153,8 @@ class Runs:
                     entry, upcoming = upcoming.result(), None
                     last = entry.sequence_number
                     yield entry
-                elif (await asyncio.to_thread(self.table.get, known.id)).is_over:
-                    info = await asyncio.to_thread(self.store.info, known.conversation)
+                elif (await STORES.run(self.table.get, known.id)).is_over:
+                    info = await STORES.run(self.store.info, known.conversation)
                     if info.version <= last:
                         return
         finally:

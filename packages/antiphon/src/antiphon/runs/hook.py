@@ -7,7 +7,6 @@ turn that is over, only its reason is returned.
 
 from __future__ import annotations
 
-import asyncio
 from datetime import UTC, datetime
 
 from antiphon.closing import run_sync
@@ -18,6 +17,7 @@ from antiphon.providers.call import ModelCallFailed
 from antiphon.runs.client import record_interrupted
 from antiphon.runs.registry import LoopFactory, RunRegistry, find_kind
 from antiphon.runs.retry import RunOutcome, RunRetryPolicy
+from antiphon.threads import STORES
 
 
 def resume_run(
@@ -83,7 +83,7 @@ class _Delivery:
     async def check_cancelled(self) -> None:
         """Interrupt the turn if its run was cancelled."""
         if self._is_in_table and self._loop is not None:
-            run = await asyncio.to_thread(self._store.runs.get, self.run.id)
+            run = await STORES.run(self._store.runs.get, self.run.id)
             if run.is_cancelled:
                 await self._loop.interrupt()
 

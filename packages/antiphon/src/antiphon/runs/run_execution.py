@@ -20,6 +20,7 @@ from antiphon.conversation import RunResult, ToolLoop
 from antiphon.errors import (
     AntiphonError,
     LeaseLost,
+    StoreBusy,
     StoreFull,
     StoreLocked,
     StoreReadOnly,
@@ -31,10 +32,11 @@ from antiphon.runs.client import record_interrupted
 from antiphon.runs.registry import Kind
 from antiphon.runs.retry import RunOutcome, RunProgress, RunRetryPolicy, record_claim, record_note
 from antiphon.text import shorten
+from antiphon.threads import STORES
 
 logger = logging.getLogger("antiphon.runs")
 
-TRANSIENT_STORE_ERRORS = (StoreUnreachable, StoreLocked, StoreReadOnly, StoreFull)
+TRANSIENT_STORE_ERRORS = (StoreUnreachable, StoreBusy, StoreLocked, StoreReadOnly, StoreFull)
 
 _NEWER_WORKER_DELAY = 30.0
 _TOOLS_STOP_SECONDS = 2.0
@@ -116,7 +118,7 @@ class RunExecution:
         return self._policy.outcome(finished, history)
 
     async def _open(self) -> AgentHistory:
-        return await asyncio.to_thread(self._store.open, self.run.conversation, lease=self.lease)
+        return await STORES.run(self._store.open, self.run.conversation, lease=self.lease)
 
     async def _run_loop(self, history: AgentHistory) -> RunResult | None:
         """How the loop finished; None if it was stopped before."""

@@ -47,6 +47,7 @@ from antiphon.runs.temporal_workflow import (
     TurnStatus,
     TurnWorkflow,
 )
+from antiphon.threads import STORES
 from antiphon.wire.output import ProviderError
 
 if TYPE_CHECKING:
@@ -145,12 +146,12 @@ async def start_turn(
     from temporalio.common import WorkflowIDConflictPolicy
 
     if conversation is not None:
-        conversation = (await asyncio.to_thread(store.info, conversation)).id
+        conversation = (await STORES.run(store.info, conversation)).id
         if content and await _is_running(client, conversation):
             raise RunStateError(
                 f"conversation {conversation} has an unfinished turn on Temporal; wait for it or cancel it"
             )
-    turn = await asyncio.to_thread(_prepare_conversation, store, content, conversation, title)
+    turn = await STORES.run(_prepare_conversation, store, content, conversation, title)
     standing = TurnStatus("model", version=turn.version) if content else TurnStatus()
     return await client.start_workflow(
         TurnWorkflow.run,

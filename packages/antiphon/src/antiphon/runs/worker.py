@@ -27,6 +27,7 @@ from antiphon.runs.client import can_continue, continue_steered, interrupt_turn
 from antiphon.runs.registry import RunRegistry
 from antiphon.runs.retry import RunOutcome, RunRetryPolicy
 from antiphon.runs.run_execution import TRANSIENT_STORE_ERRORS, RunExecution
+from antiphon.threads import STORES
 
 logger = logging.getLogger("antiphon.runs")
 
@@ -122,12 +123,10 @@ class Worker:
 
     async def _claim(self) -> Run | None:
         kinds = self._registry.codes
-        run = await asyncio.to_thread(
-            self._store.runs.claim, self.holder, self._seconds, kinds=kinds, limits=self._limits
-        )
+        run = await STORES.run(self._store.runs.claim, self.holder, self._seconds, kinds=kinds, limits=self._limits)
         if run is None and monotonic() - self._last_kind_check > _UNKNOWN_KINDS_SECONDS:
             self._last_kind_check = monotonic()
-            for waiting in await asyncio.to_thread(self._store.runs.list, state="waiting"):
+            for waiting in await STORES.run(self._store.runs.list, state="waiting"):
                 if waiting.lease is None and waiting.code > kinds.get(waiting.kind, -1):
                     self._warn_unknown_kind(waiting)
         return run
@@ -182,7 +181,7 @@ class Worker:
 
     async def _settle(self, run: Run, lease: Lease, outcome: RunOutcome) -> None:
         async def settle() -> Run:
-            return await asyncio.to_thread(
+            return await STORES.run(
                 self._store.runs.settle,
                 run.id,
                 lease,
@@ -208,7 +207,7 @@ class Worker:
             outcome.reason,
         )
         if settled.state in ("suspended", "cancelled", "done"):
-            await self._retry_store(lambda: asyncio.to_thread(self._recheck, settled, outcome))
+            await self._retry_store(lambda: STORES.run(self._recheck, settled, outcome))
 
     def _recheck(self, run: Run, outcome: RunOutcome) -> None:
         """Handle what arrived between the last entry and the settling: a decision, a result, a message, a cancellation."""

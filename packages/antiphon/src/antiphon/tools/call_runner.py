@@ -315,7 +315,8 @@ class CallRunner(Struct, eq=False):
                     idempotency_key,
                     arguments=None if call.arguments == asked else call.arguments,
                     metadata=metadata,
-                )
+                ),
+                is_checked=call.arguments is asked and type(call.tool_call_id) is str,
             )
         if self.observer is not None:
             self.observer.started(call, tool, idempotency_key)

@@ -171,6 +171,11 @@ class Assembler(Struct, eq=False):
             self.error = added.error
 
     @property
+    def id(self) -> str:
+        """The provider's id of the answer, if it has one."""
+        return self._started.id
+
+    @property
     def is_finished(self) -> bool:
         return bool(self._finished) and self.error is None
 

@@ -182,7 +182,7 @@ class TokenCheck:
 
     def record_native_compaction(self, output: ModelOutputEntry) -> None:
         """Append the entry for a compaction that the provider made in an answer, if it has one."""
-        if any(type(part) is Native for part in output.content):
+        if Native in map(type, output.content):
             from antiphon.conversation.compaction.native import record_compaction
 
             record_compaction(self, output)  # type: ignore[arg-type]

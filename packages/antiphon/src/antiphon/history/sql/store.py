@@ -34,6 +34,7 @@ from antiphon.history.store import (
     check_tags,
     check_text,
 )
+from antiphon.threads import STORES
 
 logger = logging.getLogger("antiphon.history")
 
@@ -219,11 +220,11 @@ class SqlStore(HistoryStore):
     async def tail(self, conversation: str, after: int = 0) -> AsyncIterator[HistoryEntry]:
         import asyncio  # most users of a store never wait for it
 
-        row = self._log.find(conversation) if self.is_local else await asyncio.to_thread(self._log.find, conversation)
+        row = self._log.find(conversation) if self.is_local else await STORES.run(self._log.find, conversation)
         outage = 0.0
         while True:
             try:
-                new = self._news(row, after) if self.is_local else await asyncio.to_thread(self._news, row, after)
+                new = self._news(row, after) if self.is_local else await STORES.run(self._news, row, after)
             except StoreUnreachable as error:
                 if outage > _GIVE_UP_SECONDS:
                     raise

@@ -57,6 +57,15 @@ class Scanner:
         self._is_after_call = False
         self._pieces: list[Chunk] = []
 
+    def passes(self, text: str) -> bool:
+        """Take text that is passed on as it is, if nothing is held back and no call may begin in it; False if that is not so."""
+        if self._white or self._held or self._is_after_call or text[-1:].strip() == "":
+            return False
+        if "<" in text or (not self._only_closed and self._may_begin.search(text) is not None):
+            return False
+        self._unnoted.append(text)
+        return True
+
     def feed(self, text: str) -> list[Chunk]:
         if self._held or self._is_after_call or self._may_begin.search(text) is not None:
             self._scan(text, is_ended=False)
@@ -258,17 +267,26 @@ class EmbeddedCalls:
     """Reads one stream. `feed` it each delta in order and pass on what it gives; `close` it if the stream just stops.
 
     With `only_closed` it reads `<tool_call>…</tool_call>` and `<function_call>…</function_call>` alone: that is safe for a model
-    that has tools of its own, too, whose answer may be about JSON.
+    that has tools of its own, too, whose answer may be about JSON. A reader that begins at the first text of an answer gets its
+    index and the answer's id; what came before is passed on as it is.
     """
 
-    def __init__(self, tools: Iterable[str | ToolDefinition], *, id_seed: str = "", only_closed: bool = False) -> None:
+    def __init__(
+        self,
+        tools: Iterable[str | ToolDefinition],
+        id_seed: str = "",
+        only_closed: bool = False,
+        first_index: int = 0,
+        answer_id: str = "",
+    ) -> None:
         self._tools = tools
         self._only_closed = only_closed
         self._offer: KnownTools | None = None
         self._naming = _CallIds(id_seed)
+        self._naming.answer_id = answer_id
         self._texts: dict[int, _TextPart] = {}
         self._indexes: dict[int, int] = {}
-        self._next_index = 0
+        self._next_index = first_index
         self._with_calls: set[int] = set()
 
     def feed(self, delta: ModelOutputDelta) -> Sequence[ModelOutputDelta]:
@@ -276,8 +294,10 @@ class EmbeddedCalls:
         if isinstance(delta, PartDelta):
             part = self._texts.get(delta.index)
             if part is not None:
+                if part.open_index == delta.index and part.scanner.passes(delta.text):
+                    return (delta,)
                 return self._written(part, part.scanner.feed(delta.text))
-            index = self._indexes[delta.index]
+            index = self._indexes.get(delta.index, delta.index)
             return (delta if index == delta.index else PartDelta(index, delta.text),)
         if isinstance(delta, PartStarted):
             return self._start(delta)
@@ -317,7 +337,7 @@ class EmbeddedCalls:
     def _extend(self, delta: PartExtended) -> Sequence[ModelOutputDelta]:
         part = self._texts.get(delta.index)
         if part is None:
-            return (PartExtended(self._indexes[delta.index], delta.native),)
+            return (PartExtended(self._indexes.get(delta.index, delta.index), delta.native),)
         if part.open_index is not None:
             return (PartExtended(part.open_index, delta.native),)
         part.native = merged(part.native, delta.native)
@@ -326,7 +346,7 @@ class EmbeddedCalls:
     def _end(self, index: int) -> Sequence[ModelOutputDelta]:
         part = self._texts.pop(index, None)
         if part is None:
-            return (PartEnded(self._indexes.pop(index)),)
+            return (PartEnded(self._indexes.pop(index, index)),)
         ending = self._written(part, part.scanner.close())
         if part.native or not part.has_given:
             ending.append(self._open(part))  # a text that is empty, or has nothing left but its extras

@@ -33,6 +33,7 @@ from antiphon.errors import InvalidTool, McpUnavailable, ToolError
 from antiphon.history import HistoryEntry
 from antiphon.parts import ResultPart, ToolCallResult
 from antiphon.providers.keys.secret import scrub_text
+from antiphon.threads import Threads
 from antiphon.tools.context import ToolContext
 from antiphon.tools.mcp.connection import (
     Connection,
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 logger = logging.getLogger("antiphon.tools.mcp")
+_IMPORTS = Threads("import", workers=1, waiting=128)
 
 LONGEST_NAME = 64
 _SERVER_NAME = re.compile(r"[A-Za-z](?:_?[A-Za-z0-9-])*")
@@ -407,7 +409,7 @@ class McpServer(AsyncClosable):
     async def _connect(self) -> Connection:
         try:
             # The first import takes a second or two and must not block the event loop.
-            await asyncio.to_thread(import_module, "mcp")
+            await _IMPORTS.run(import_module, "mcp")
         except ImportError:
             raise McpUnavailable(
                 f"MCP server {self.name!r} needs the MCP SDK; install it with: pip install 'antiphon[mcp]'"
