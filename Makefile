@@ -98,9 +98,9 @@ types: $(READY)
 page-types: $(TSC)      ## type-check the JavaScript of the page, where npm is installed
 	@if [ -s $(TSC) ]; then $(TSC) -p packages/antiphon-chat/tests/page/tsconfig.json; else echo "npm is not installed: the JavaScript of the page is not type-checked"; fi
 
-dist: $(RUN)          ## wheels and source distributions in dist/, judged by twine and tried in empty environments; TAG=v1.2.3 must name their version
+dist: $(RUN)          ## wheels and sdists in dist/, judged by twine and tried on every Python that they name (or PYTHONS="3.12 3.13"); TAG=v1.2.3 must name their version
 	@$(call INSTALL,--group release)
-	@rm -rf dist && $(BIN)/python tools/release.py build dist $(TAG) && $(BIN)/python tools/release.py try dist
+	@rm -rf dist && $(BIN)/python tools/release.py build dist $(TAG) && $(BIN)/python tools/release.py try dist $(PYTHONS)
 	@$(BIN)/zizmor --offline --no-progress .github/workflows
 
 format: $(READY)
@@ -166,6 +166,7 @@ endef
 
 .venv-referees/.ready: $(READY) tests/referees/libraries.txt
 	$(call INSTALL_BESIDE,.venv-referees,tests/referees/libraries.txt)
+	@$(call PIP,.venv-referees,--no-deps bfcl-eval==2026.3.23)  # its data and its judge; what it needs are 40 model vendors
 
 .venv-peers/.ready: $(READY) bench/peers/formats.txt
 	$(call INSTALL_PEERS,.venv-peers,bench/peers/formats.txt)

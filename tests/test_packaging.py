@@ -153,7 +153,22 @@ def test_what_is_built_has_every_file_and_works_in_an_empty_environment(tmp_path
         tracked = subprocess.run(["git", "ls-files", str(source)], cwd=ROOT, capture_output=True, text=True, check=True)
         relative = {str((ROOT / line).relative_to(source.parent)) for line in tracked.stdout.splitlines()}
         assert {entry for entry in inside if not entry.endswith("/")} == relative, name
-    release("try", str(tmp_path))
+    release("try", str(tmp_path), f"{sys.version_info[0]}.{sys.version_info[1]}")
+
+
+def test_workflows_run_every_python_that_the_metadata_name() -> None:
+    """No version is claimed that nothing runs."""
+    named = {
+        name: {
+            one.rpartition(" ")[2]
+            for one in project["classifiers"]
+            if one.startswith("Programming Language :: Python :: 3.")
+        }
+        for name, project in PROJECTS.items()
+    }
+    for workflow in ("ci.yml", "nightly.yml", "release.yml"):
+        (tried,) = set(re.findall(r"python: \[(.+)\]", (ROOT / ".github/workflows" / workflow).read_text()))
+        assert {name: set(re.findall(r"[\d.]+", tried)) for name in ORDER} == named, workflow
 
 
 def test_a_tag_of_another_version_is_refused(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """Build the four packages and try them as a stranger would.
 
 python tools/release.py build dist [v0.2.0]   wheels and source distributions, judged by twine; a tag must name their version
-python tools/release.py try dist              each package, from its wheel and from its sdist, in an empty environment of its own
+python tools/release.py try dist [3.12 …]     each package, from its wheel and from its sdist, in an empty environment of its own,
+                                              on these versions of Python, or on each one that the metadata name
 """
 
 from __future__ import annotations
@@ -11,21 +12,26 @@ import sys
 import tempfile
 import tomllib
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parent.parent
 ORDER = ("antiphon", "antiphon-gateway", "antiphon-chat", "antiphon-devtools")
 UV = (sys.executable, "-m", "uv")
 SMOKE = {
-    "antiphon": [["--version"], ["models", "claude-sonnet-4-5"]],
+    "antiphon": [["--version"], ["models", "claude-sonnet-5"]],
     "antiphon-gateway": [["serve", "--schema"]],
     "antiphon-chat": [["chat", "-p", "hello"]],
     "antiphon-devtools": [["conform", "--help"], ["sessions", "--json"]],
 }
 
 
+def _project(package: str) -> dict[str, Any]:
+    project: dict[str, Any] = tomllib.loads((ROOT / "packages" / package / "pyproject.toml").read_text())["project"]
+    return project
+
+
 def version_of(package: str) -> str:
-    project = tomllib.loads((ROOT / "packages" / package / "pyproject.toml").read_text())["project"]
-    return str(project["version"])
+    return str(_project(package)["version"])
 
 
 def build(folder: Path, tag: str = "") -> None:
@@ -41,7 +47,18 @@ def build(folder: Path, tag: str = "") -> None:
     subprocess.run([sys.executable, "-m", "twine", "check", "--strict", *built], check=True)
 
 
-def try_out(folder: Path) -> None:
+def claimed_versions() -> list[str]:
+    """The versions of Python that the metadata of the packages name."""
+    named = {
+        classifier.rpartition(" ")[2]
+        for package in ORDER
+        for classifier in _project(package)["classifiers"]
+        if classifier.startswith("Programming Language :: Python :: 3.")
+    }
+    return sorted(named, key=lambda version: int(version.partition(".")[2]))
+
+
+def try_out(folder: Path, version: str) -> None:
     """Our own packages come from the folder only; what they need comes from the index."""
     for number, package in enumerate(ORDER):
         needed = ORDER[: number + 1]
@@ -49,7 +66,7 @@ def try_out(folder: Path) -> None:
             files = [_only(folder, one, "-*.whl") for one in needed[:-1]] + [_only(folder, package, pattern)]
             with tempfile.TemporaryDirectory() as home:
                 environment = Path(home) / "env"
-                subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(environment)], check=True)
+                subprocess.run([*UV, "venv", "-q", "--python", version, str(environment)], check=True)
                 subprocess.run(
                     [*UV, "pip", "install", "-q", "--python", str(environment), *map(str, files)], check=True
                 )
@@ -58,9 +75,7 @@ def try_out(folder: Path) -> None:
                     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=home)
                     if done.returncode:
                         raise SystemExit(f"{files[-1].name}: antiphon {' '.join(line)} failed: {done.stderr}")
-            print(
-                f"{files[-1].name}: installs and runs on Python {sys.version_info[0]}.{sys.version_info[1]}", flush=True
-            )
+            print(f"{files[-1].name}: installs and runs on Python {version}", flush=True)
 
 
 def _only(folder: Path, package: str, pattern: str) -> Path:
@@ -74,8 +89,9 @@ def main(arguments: list[str]) -> int:
     match arguments:
         case ["build", folder, *tag] if len(tag) < 2:
             build(Path(folder).resolve(), *tag)
-        case ["try", folder]:
-            try_out(Path(folder))
+        case ["try", folder, *versions]:
+            for version in versions or claimed_versions():
+                try_out(Path(folder), version)
         case _:
             print(__doc__, file=sys.stderr)
             return 2
