@@ -103,7 +103,7 @@ class _Planner:
         self._losses.append(Loss(path, what, f"{why} ({rule})"))
 
     def _known_effort(self) -> str | None:
-        """The effort, if it is a word that models have; a host of which nothing is known may have others."""
+        """The effort, if it is a word that models have; an unknown host may have others."""
         effort = self._wanted.effort
         if effort is None or effort in EFFORT_BUDGETS or ("effort" in self._forms.modes and self._accepts_any_word()):
             return effort
