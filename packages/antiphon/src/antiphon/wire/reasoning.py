@@ -116,7 +116,7 @@ class _Planner:
     # One setting: a word or a budget.
 
     def _plan_off(self, field: str) -> ReasoningPlan:
-        # The lowest level is safer than no thinking where a name stands for changing models (gemini-flash-latest).
+        # The lowest level is safer than no thinking where a name means changing models (gemini-flash-latest).
         if self._accepts("off") and not (field == "effort" and self._has_word and self._model.is_known):
             return ReasoningPlan(enabled=False)
         if self._has_word:
