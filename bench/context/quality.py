@@ -58,13 +58,13 @@ LIMIT = 1_300
 SETTINGS = ModelSettings(temperature=0)
 """The same answers in every run, where a model lets one choose."""
 BRIEF = ModelSettings(temperature=0, max_output_tokens=48)
-"""For the model in this process, which goes on talking after its answer; its summaries are not cut."""
+"""For the model in this process, which keeps talking after its answer; its summaries are not cut."""
 _TOWNS = ["Oslo", "Bergen", "Turku", "Riga", "Gdansk", "Kiel", "Bremen", "Ghent", "Calais", "Brest", "Bilbao", "Porto"]
 _TALK = [
     "The yard was wet and the gate stood open.",
     "Two cranes were at work beside the long shed.",
     "A clerk counted crates and wrote them into a book.",
-    "Nobody had swept the floor for a while.",
+    "The floor had not been swept for a while.",
     "The tide was low, so no ship could leave before noon.",
     "Someone had left a ladder against the office wall.",
 ]

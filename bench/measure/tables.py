@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def put_table(page: Path, name: str, table: str) -> None:
-    """Replace what stands between the marks; ValueError if the page does not have them."""
+    """Replace the lines between the marks; ValueError if the page does not have them."""
     begin, end = f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->\n"
     before, found, rest = page.read_text(encoding="utf-8").partition(begin)
     _, closed, after = rest.partition(end)

@@ -1,6 +1,6 @@
 """Where a part, a message or a setting was read, and how it was spelled there: its `source`.
 
-A format sets a source only where its writer needs it: for what it accepts back but from nobody else (a file id, thoughts
+A format sets a source only where its writer needs it: for what it accepts back, and only from itself (a file id, thoughts
 without a signature), and for the spelling of what has several.
 
 Earlier versions wrote this into `native`, among real extras. Stored histories keep it (L1): `with_source` is the only code that

@@ -187,7 +187,7 @@ def write_parameters(
     capabilities: Capabilities,
     losses: list[Loss],
 ) -> None:
-    """Put the `generationConfig` and what stands beside it into a body."""
+    """Put the `generationConfig` and its neighbours into a body."""
     refused = refused_fields(capabilities, "GM-14", "GM-14", request.temperature, request.top_p)
     PARAMETER_TABLE.write(request, body, capabilities, losses, refused=refused)
     config: dict[str, Any] = body.setdefault(_CONFIG, {})

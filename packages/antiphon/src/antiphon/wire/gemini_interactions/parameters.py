@@ -82,7 +82,7 @@ def write_parameters(
     capabilities: Capabilities,
     losses: list[Loss],
 ) -> None:
-    """Put the `generation_config` and what stands beside it into a body that has its tools."""
+    """Put the `generation_config` and its neighbours into a body that has its tools."""
     refused = refused_fields(capabilities, "GI-07", "GI-07", request.temperature, request.top_p)
     PARAMETER_TABLE.write(request, body, capabilities, losses, refused=refused)
     config: dict[str, Any] = body.setdefault(_CONFIG, {})

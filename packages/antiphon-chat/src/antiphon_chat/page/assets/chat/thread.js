@@ -367,7 +367,7 @@ export class Thread {
   _leaveFar(entries) {
     const shown = entries.filter(isShown);
     const starts = shown.flatMap((entry, index) => (isQuestion(entry) ? [index] : []));
-    const near = starts.findLast((start) => start <= shown.length - NEAR_ENTRIES) ?? 0;
+    const near = starts.filter((start) => start <= shown.length - NEAR_ENTRIES).at(-1) ?? 0;
     /** @type {Entry | null} */
     let question = null;
     for (let number = 0; starts[number] < near; number += 1) {
@@ -654,7 +654,7 @@ export class Thread {
 
   _onScroll() {
     const { scrollHeight, scrollTop, clientHeight } = this._scroller;
-    // Find-in-page scrolls too, and nobody sees the keys for it: only it goes up by far while nothing was taken away.
+    // Find-in-page scrolls too, and the page does not get the keys for it: only it goes up by far while nothing was taken away.
     const isFound = scrollTop < this._seen.top - NEAR && scrollHeight >= this._seen.height;
     this._seen = { top: scrollTop, height: scrollHeight };
     if (scrollHeight - scrollTop - clientHeight < NEAR) this._isFollowing = true;
