@@ -66,7 +66,8 @@ def test_chinese_text_has_the_same_values(text: str) -> None:
 
 def test_page_and_terminal_have_each_text_once() -> None:
     english, chinese = (page_texts(name) for name in ("en", "zh"))
-    shared = {(english[key], chinese[key]) for key in english if english[key] in all_texts()}
+    ours = all_texts()
+    shared = {(english[key], chinese[key]) for key in english if english[key] in ours}
     texts = [text for text, _ in shared]
     assert {*texts} >= {"Approve {tool}?", "Create this plan?", "done"}
     assert len(texts) == len({*texts}), "one English text has two Chinese ones on the page"
