@@ -17,10 +17,12 @@ from antiphon.wire.anthropic import FORMAT
 from antiphon.wire.anthropic.limits import PDF, PLAIN_TEXT
 from antiphon.wire.anthropic.shapes import SOURCE, DocumentShape, ImageShape
 from antiphon.wire.capabilities import Capabilities
+from antiphon.wire.capabilities.accepted_media import Place, locate
 from antiphon.wire.loss import Losses
-from antiphon.wire.media import decode_text, inline_source, is_text_type, is_web_url, sniff_base64
+from antiphon.wire.media import decode_text, is_text_type, is_web_url
 from antiphon.wire.provenance import is_from
 
+NAME = "Anthropic"
 _BASE64_FIELDS = {"type", "media_type", "data"}
 _DOCUMENT_TYPES = ("", PDF, PLAIN_TEXT)
 
@@ -75,16 +77,15 @@ def document_text(content: Any) -> str:
 
 def write_image(image: Image, losses: Losses, model: Capabilities, *, accepts_urls: bool) -> ImageShape | None:
     """The block of an image, or None and a loss."""
-    media_type, data = _inline(image)
-    if data:
-        if model.accepts_image(media_type):
-            return ImageShape({"type": "base64", "media_type": media_type, "data": data})
-        losses.add("image", f"Anthropic does not support {media_type or 'unknown image types'}; dropped (AN-24)")
+    place, value, media_type = locate(image, NAME, "data", *_references(image, accepts_urls))
+    if place == "data" and not model.accepts_image(media_type):
+        place, value = "", f"{NAME} does not support {media_type or 'unknown image types'}; dropped (AN-24)"
+    if place == "data":
+        return ImageShape({"type": "base64", "media_type": media_type, "data": value})
+    if not place:
+        losses.add("image", value)
         return None
-    source = _reference_source(image, accepts_urls)
-    if source is None:
-        losses.add("image", _unsupported_reason(image))
-    return None if source is None else ImageShape(source)
+    return ImageShape(_reference_source(place, value))
 
 
 def write_document(document: Document, losses: Losses) -> DocumentShape | None:
@@ -94,25 +95,18 @@ def write_document(document: Document, losses: Losses) -> DocumentShape | None:
 
 
 def _document_source(document: Document, losses: Losses) -> dict[str, Any] | None:
-    if document.text:
-        return _text_source(document.media_type, document.text, losses)
-    media_type, data = _inline(document)
-    if data:
-        if media_type == PDF:
-            return {"type": "base64", "media_type": PDF, "data": data}
-        text = decode_text(data) if is_text_type(media_type) else ""
-        if text:
-            return _text_source(media_type, text, losses)
-        kind = media_type or "unknown document types"
-    elif document.media_type in _DOCUMENT_TYPES:
-        source = _reference_source(document)
-        if source is None:
-            losses.add("document", _unsupported_reason(document))
-        return source
-    else:
-        kind = document.media_type
-    losses.add("document", f"Anthropic does not support {kind}; dropped (AN-24)")
-    return None
+    place, value, media_type = locate(document, NAME, "text", "data", *_references(document, accepts_urls=True))
+    if place == "data" and media_type == PDF:
+        return {"type": "base64", "media_type": PDF, "data": value}
+    text = value if place == "text" else decode_text(value) if place == "data" and is_text_type(media_type) else ""
+    if text:
+        return _text_source(media_type, text, losses)
+    if place == "data" or media_type not in _DOCUMENT_TYPES:
+        place, value = "", f"{NAME} does not support {media_type or 'unknown document types'}; dropped (AN-24)"
+    if not place:
+        losses.add("document", value)
+        return None
+    return _reference_source(place, value)
 
 
 def _text_source(media_type: str, text: str, losses: Losses) -> dict[str, Any]:
@@ -121,20 +115,10 @@ def _text_source(media_type: str, text: str, losses: Losses) -> dict[str, Any]:
     return {"type": "text", "media_type": PLAIN_TEXT, "data": text}
 
 
-def _inline(media: Image | Document) -> tuple[str, str]:
-    """Media type and base64 of inline data; an unknown type is that of the bytes."""
-    media_type, data = inline_source(media.media_type, media.data, media.url)
-    return media_type or sniff_base64(data), data
+def _references(media: Image | Document, accepts_urls: bool) -> tuple[Place, ...]:
+    is_own_file = is_from(media, FORMAT) or media.file_id.startswith("file_")
+    return (*(("file",) if is_own_file else ()), *(("web",) if accepts_urls and not media.file_id else ()))
 
 
-def _reference_source(media: Image | Document, accepts_urls: bool = True) -> dict[str, Any] | None:
-    if media.file_id:
-        is_same_provider = is_from(media, FORMAT) or media.file_id.startswith("file_")
-        return {"type": "file", "file_id": media.file_id} if is_same_provider else None
-    return {"type": "url", "url": media.url} if accepts_urls and is_web_url(media.url) else None
-
-
-def _unsupported_reason(media: Image | Document) -> str:
-    if media.file_id:
-        return "file id belongs to another provider; dropped"
-    return "URL source not supported; dropped" if media.url else f"empty {type(media).__name__.lower()}; dropped"
+def _reference_source(place: str, value: str) -> dict[str, Any]:
+    return {"type": "file", "file_id": value} if place == "file" else {"type": "url", "url": value}

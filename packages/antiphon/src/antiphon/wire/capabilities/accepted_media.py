@@ -1,8 +1,9 @@
-"""Media that a model does not accept: found in bodies, and replaced in messages by what the model can read.
+"""What becomes of an image, audio or document: what the model accepts of it, and where the format has its content.
 
-The table of capabilities has the kinds (image, document, audio, video) and types that each model accepts. Content is kept where
-that is possible: a wrong type is corrected by the bytes, text becomes text, audio becomes its transcript. Otherwise a note takes
-the place of the medium, so that the model knows that something was there. Every change is a loss with the path of the part.
+The table of capabilities has the kinds (image, document, audio, video) and types that each model accepts (`fit_medium`). Content
+is kept where that is possible: a wrong type is corrected by the bytes, text becomes text, audio becomes its transcript. Otherwise
+a note takes the place of the medium, so that the model knows that something was there. A format says in which places it accepts
+the content (`locate`): as text, data, an address or a file id. Every change is a loss with the path of the part.
 
 The result depends on the part and the model alone, so earlier turns keep their bytes (L9).
 """
@@ -10,7 +11,7 @@ The result depends on the part and the model alone, so earlier turns keep their 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, TypeAlias, get_args
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 from msgspec import structs
 
@@ -21,6 +22,7 @@ from antiphon.wire.media import (
     decode_text,
     inline_source,
     is_text_type,
+    is_web_url,
     media_type_of_url,
     parse_data_url,
     same_media_types,
@@ -30,11 +32,48 @@ from antiphon.wire.native_as_text import transcribe
 from antiphon.wire.spec import MediaBlocks, spec_of
 
 _Medium: TypeAlias = Image | Audio | Document
+Place: TypeAlias = Literal["text", "data", "web", "address", "url", "file"]
+"""Where a format accepts content. `web` is an address with HTTP, `address` any but a data URL, `url` any."""
 
 ALL_KINDS: frozenset[MediaKind] = frozenset(get_args(MediaKind))
 _FITTED = frozenset({Image, Audio, Document, Native})
 _KINDS: dict[type, MediaKind] = {Image: "image", Audio: "audio", Document: "document"}
 _KIND_BY_PREFIX: dict[str, MediaKind] = {"image/": "image", "audio/": "audio", "video/": "video"}
+
+
+class Location(NamedTuple):
+    """Where the content of a medium is: the place and what is there. Without a place, the reason why it cannot be sent."""
+
+    place: Literal["text", "data", "url", "file", ""]
+    value: str
+    media_type: str
+    """As stated, else that of the bytes; empty if neither is known."""
+
+
+def locate(part: _Medium, target: str, *places: Place) -> Location:
+    """The content of a medium in the first of the places that the target (by its name) accepts."""
+    media_type, data = inline_source(part.media_type, part.data, part.url)
+    for place in places:
+        if place == "text":
+            if type(part) is Document and part.text:
+                return Location("text", part.text, part.media_type)
+        elif place == "data":
+            if data and data.isascii():
+                return Location("data", data, media_type or sniff_base64(data))
+        elif place == "file":
+            if part.file_id:
+                return Location("file", part.file_id, part.media_type)
+        elif part.url and (place == "url" or _is_address(part.url, web=place == "web")):
+            return Location("url", part.url, part.media_type)
+    reason = f"empty {type(part).__name__.lower()}"
+    if part.data or part.url or part.file_id:
+        given = "data" if part.data or part.url.startswith("data:") else "URL" if part.url else "file id"
+        reason = f"{target} does not accept this {given}"
+    return Location("", f"{reason}; dropped", media_type)
+
+
+def _is_address(url: str, *, web: bool) -> bool:
+    return is_web_url(url) if web else not url.startswith("data:")
 
 
 def fit_medium(

@@ -13,10 +13,11 @@ from base64 import b64encode
 from typing import Any, TypeAlias
 
 from antiphon.parts import Audio, Document, Image
+from antiphon.wire.capabilities.accepted_media import locate
 from antiphon.wire.gemini import FORMAT
 from antiphon.wire.gemini.native import field_spellings, gemini_extras, native_extras, spelled, split_fields
 from antiphon.wire.loss import Loss, lose_native
-from antiphon.wire.media import inline_source, media_type_of_url, sniff_base64
+from antiphon.wire.media import media_type_of_url
 from antiphon.wire.provenance import is_spelled, with_source
 from antiphon.wire.vendors.google import read_base64, write_base64
 
@@ -87,18 +88,21 @@ def write_media(part: Media, losses: list[Loss], path: str) -> dict[str, Any] | 
     part = with_source(part)
     lose_native(losses, path, part.native, FORMAT)
     extras = gemini_extras(part.native)
-    if part.url and not part.url.startswith("data:"):
-        written: dict[str, Any] = {"fileData": {**_file_data(part), **extras.get("fileData", {})}}
+    place, value, media_type = locate(part, "Gemini", "data", "text", "address")
+    if place == "url":
+        field, content = "fileData", _file_data(part)
+    elif place == "text":
+        text = value.encode("utf-8", "replace")
+        field, content = "inlineData", {"mimeType": media_type or "text/plain", "data": b64encode(text).decode()}
+    elif place == "data":
+        media_type = media_type or DEFAULT_MEDIA_TYPES[type(part)]
+        field, content = "inlineData", {"mimeType": media_type, "data": write_base64(value, part)}
+    elif part.media_type and not (part.data or part.url or part.file_id):
+        field, content = "inlineData", {"mimeType": part.media_type, "data": ""}  # read from a body of Gemini (L2)
     else:
-        inline_data = _inline_data(part)
-        if inline_data is None:
-            kind = type(part).__name__.lower()
-            reason = "data is not base64; dropped" if part.data or part.url else f"empty {kind}; dropped"
-            if part.file_id:
-                reason = "file id belongs to another provider; dropped"
-            losses.append(Loss(path, kind, reason))
-            return None
-        written = {"inlineData": {**inline_data, **extras.get("inlineData", {})}}
+        losses.append(Loss(path, type(part).__name__.lower(), value))
+        return None
+    written: dict[str, Any] = {field: {**content, **extras.get(field, {})}}
     if isinstance(part, Document) and is_spelled(part, "displayName"):
         next(iter(written.values()))["displayName"] = part.name
     elif isinstance(part, Document) and part.name:
@@ -116,19 +120,3 @@ def _file_data(part: Media) -> dict[str, Any]:
     if not media_type and not is_spelled(part, "untyped"):
         media_type = media_type_of_url(part.url)
     return {"fileUri": part.url, "mimeType": media_type} if media_type else {"fileUri": part.url}
-
-
-def _inline_data(part: Media) -> dict[str, Any] | None:
-    if isinstance(part, Document) and part.text and not part.data:
-        text = part.text.encode("utf-8", "replace")
-        return {"mimeType": part.media_type or "text/plain", "data": b64encode(text).decode()}
-    media_type, data = inline_source(part.media_type, part.data, part.url)
-    if not data and not part.url and not part.file_id:
-        media_type = (
-            part.media_type
-        )  # empty data with a media type came from a Gemini body, and is sent back unchanged (L2)
-    if not data.isascii() or (not data and not media_type):
-        return None
-    if not media_type:
-        media_type = sniff_base64(data) or DEFAULT_MEDIA_TYPES[type(part)]
-    return {"mimeType": media_type, "data": write_base64(data, part)}

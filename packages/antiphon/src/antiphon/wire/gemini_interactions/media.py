@@ -10,10 +10,11 @@ from __future__ import annotations
 from typing import Any, TypeAlias
 
 from antiphon.parts import Audio, Document, Image, Source
+from antiphon.wire.capabilities.accepted_media import locate
 from antiphon.wire.gemini_interactions import FORMAT
 from antiphon.wire.gemini_interactions.limits import media_types
 from antiphon.wire.loss import Loss, other_fields, own_extras
-from antiphon.wire.media import inline_source, media_type_of_url, same_media_types, sniff_base64
+from antiphon.wire.media import media_type_of_url, same_media_types
 from antiphon.wire.provenance import is_spelled, with_source
 from antiphon.wire.vendors.google import read_base64, write_base64
 
@@ -51,27 +52,22 @@ def read_media(content: dict[str, Any]) -> Media | None:
 def write_media(part: Media, losses: list[Loss], path: str) -> dict[str, Any] | None:
     """The content for a medium; None, and a loss, if the API does not accept it."""
     part = with_source(part)
-    data, url, media_type = part.data, part.url, part.media_type
-    if isinstance(part, Document) and part.text and not data:
-        return _as_text(part, part.text, losses, path)
-    if data or url.startswith("data:"):
-        media_type, data = inline_source(media_type, data, url)
-        url = ""
-    if not data.isascii() or (not data and not url):
-        kind = type(part).__name__.lower()
-        reason = f"{kind} without base64 data; dropped"
-        if part.file_id:
-            reason = "file id belongs to another provider; dropped"
-        losses.append(Loss(path, kind, reason))
+    place, value, media_type = locate(part, "the Interactions API", "data", "text", "address")
+    if place == "text" and isinstance(part, Document):
+        return _as_text(part, value, losses, path)
+    if not place:
+        losses.append(Loss(path, type(part).__name__.lower(), value))
         return None
     is_untyped = is_spelled(part, "untyped")
-    if not media_type and not is_untyped:
-        media_type = sniff_base64(data) if data else media_type_of_url(url)
+    if is_untyped:
+        media_type = ""
+    elif not media_type and place == "url":
+        media_type = media_type_of_url(value)
     media_type = media_type.lower()
     kind = _kind(part, media_type)
     if media_type not in media_types(kind):
         media_type = next((name for name in same_media_types(media_type) if name in media_types(kind)), media_type)
-    if not media_type and data and not is_untyped:
+    if not media_type and place == "data" and not is_untyped:
         media_type = _DEFAULTS[kind]
     if media_type and media_type not in media_types(kind):
         losses.append(Loss(path, kind, f"the Interactions API does not support {media_type[:80]}; dropped (GI-06)"))
@@ -79,10 +75,10 @@ def write_media(part: Media, losses: list[Loss], path: str) -> dict[str, Any] | 
     if isinstance(part, Document) and part.name:
         losses.append(Loss(f"{path}.name", "name", "the Interactions API has no file names; dropped"))
     written: dict[str, Any] = {"type": kind}
-    if not data:
-        written["uri"] = url
+    if place == "url":
+        written["uri"] = value
     else:
-        written["data"] = write_base64(data, part)
+        written["data"] = write_base64(value, part)
     if media_type:
         written["mime_type"] = media_type
     return {**written, **own_extras(part.native, losses, path, FORMAT)}

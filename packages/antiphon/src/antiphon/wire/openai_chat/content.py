@@ -16,7 +16,7 @@ import msgspec
 
 from antiphon.parts import Audio, Document, Image, InputPart, Native, NativeExtras, Refusal, Source, Text, Thinking
 from antiphon.wire.capabilities import Capabilities, format_capabilities
-from antiphon.wire.capabilities.accepted_media import fit_medium, omission_note
+from antiphon.wire.capabilities.accepted_media import Place, fit_medium, locate, omission_note
 from antiphon.wire.loss import Losses, foreign_block, other_fields
 from antiphon.wire.media import (
     audio_format,
@@ -24,10 +24,8 @@ from antiphon.wire.media import (
     data_url,
     file_name,
     inline_base64,
-    inline_source,
     is_web_url,
     looks_like_base64,
-    sniff_base64,
 )
 from antiphon.wire.native_as_text import readable_parts
 from antiphon.wire.openai_chat import FORMAT
@@ -37,6 +35,7 @@ from antiphon.wire.vendors.openai import OPENAI, translate_citations, unread_fie
 THINKING_BLOCK = Source(FORMAT, ("thinking",))
 """Of reasoning in a block of the content (Mistral), with the extras of that."""
 ContentPart = InputPart | Refusal | Thinking
+NAME = "Chat Completions"
 
 
 def read_content(content: list[Any]) -> list[ContentPart]:
@@ -178,7 +177,7 @@ class PartWriter:
             if self.dialect is RESPONSE_DIALECT:  # the reader of an answer needs only its own text
                 losses.append(foreign_block(losses.path(), "native", part.origin))
                 return []
-            carried = readable_parts(part, losses, losses.path(), "Chat Completions")
+            carried = readable_parts(part, losses, losses.path(), NAME)
             return [block for readable in carried for block in self.write(readable, is_fitted=is_fitted)]
         if kind not in _WRITERS:
             losses.add(kind.__name__, "not allowed in a message of this role; dropped")
@@ -194,21 +193,16 @@ class PartWriter:
         return {"type": "refusal", "refusal": part.text, **more}
 
     def _image(self, part: Image, more: dict[str, Any]) -> dict[str, Any] | None:
-        url, reason = "", "no URL and no data; dropped"
-        kind, data = inline_source(part.media_type, part.data, part.url)
-        if data:  # OC-13
-            kind = kind or sniff_base64(data)
+        place, url, kind = locate(part, NAME, "data", "web")
+        if place == "data":  # OC-13
             is_accepted = kind != "" and format_capabilities(FORMAT).accepts_image(kind.lower())
-            if (is_accepted and looks_like_base64(data)) or (kind and self.dialect.accepts_any_image):
-                url = data_url(kind, data)
-            media_type = kind or "an unknown image type"
-            reason = f"OpenAI does not support {media_type} (PNG, JPEG, GIF and WebP only); dropped (OC-13)"
-        elif is_web_url(part.url):
-            url = part.url
-        elif part.file_id:
-            reason = "Chat Completions does not accept an image by file id; dropped"
-        if not url:
-            self.losses.add("image", reason)
+            if (is_accepted and looks_like_base64(url)) or (kind and self.dialect.accepts_any_image):
+                url = data_url(kind, url)
+            else:
+                reason = f"OpenAI does not support {kind or 'an unknown image type'} (PNG, JPEG, GIF and WebP only)"
+                place, url = "", f"{reason}; dropped (OC-13)"
+        if not place:
+            self.losses.add("image", url)
             return None
         image = {"url": url, **more.pop("image_url", {})}
         if "detail" in more:
@@ -216,34 +210,34 @@ class PartWriter:
         return {"type": "image_url", "image_url": image, **more}
 
     def _audio(self, part: Audio, more: dict[str, Any]) -> dict[str, Any] | None:
-        media_type, data = inline_source(part.media_type, part.data, part.url)
-        if not data:
-            self.losses.add("audio", "Chat Completions accepts audio only as inline data; dropped")
+        place, data, media_type = locate(part, NAME, "data")
+        if not place:
+            self.losses.add("audio", data)
             return None
         name = audio_format(media_type) or "wav"
         return {"type": "input_audio", "input_audio": {"data": data, "format": name}, **more}
 
     def _document(self, part: Document, more: dict[str, Any]) -> dict[str, Any] | None:
-        if part.text:
-            text = f"{part.name}\n\n{part.text}" if part.name else part.text
-            return {"type": "text", "text": text, **more}
+        accepts_urls = self.dialect.accepts_document_urls or more.get("type") == "document_url"
+        places: tuple[Place, ...] = ("text", "url", "data", "file") if accepts_urls else ("text", "data", "file")
+        place, value, kind = locate(part, NAME, *places)
+        if place == "text":
+            return {"type": "text", "text": f"{part.name}\n\n{value}" if part.name else value, **more}
         if part.media_type.startswith(("video/", "audio/")):
             reason = f"{part.media_type} is not supported"
-            self.losses.add("document", f"{reason} in Chat Completions; replaced by a note")
+            self.losses.add("document", f"{reason} in {NAME}; replaced by a note")
             return {"type": "text", "text": omission_note(part, reason)}
-        if part.url and (self.dialect.accepts_document_urls or more.get("type") == "document_url"):
-            named = {"document_name": part.name} if part.name else {}
-            return {**more, "type": "document_url", "document_url": part.url, **named}
-        kind, data = inline_source(part.media_type, part.data, part.url)
-        if data:
-            kind = kind or "application/pdf"
-            file = {"filename": part.name or file_name(kind), "file_data": data_url(kind, data)}
-        elif part.file_id:
-            file = {"file_id": part.file_id, **({"filename": part.name} if part.name else {})}
-        else:
-            by_url = "Chat Completions accepts a file only as data or by id; dropped"
-            self.losses.add("document", by_url if part.url else "empty document; dropped")
+        if not place:
+            self.losses.add("document", value)
             return None
+        if place == "url":
+            named = {"document_name": part.name} if part.name else {}
+            return {**more, "type": "document_url", "document_url": value, **named}
+        if place == "data":
+            kind = kind or "application/pdf"
+            file = {"filename": part.name or file_name(kind), "file_data": data_url(kind, value)}
+        else:
+            file = {"file_id": value, **({"filename": part.name} if part.name else {})}
         return {"type": "file", "file": file, **more}
 
 

@@ -32,7 +32,7 @@ from antiphon.parts import (
     ToolCallRequest,
 )
 from antiphon.wire.capabilities import Capabilities, format_capabilities
-from antiphon.wire.capabilities.accepted_media import fit_medium, omission_note
+from antiphon.wire.capabilities.accepted_media import fit_medium, locate, omission_note
 from antiphon.wire.loss import Loss, foreign_block, lose_native, own_extras
 from antiphon.wire.media import (
     audio_format,
@@ -41,10 +41,8 @@ from antiphon.wire.media import (
     decode_text,
     file_name,
     inline_base64,
-    inline_source,
     is_web_url,
     media_type_of_url,
-    sniff_base64,
 )
 from antiphon.wire.native_as_text import readable_parts, transcribe
 from antiphon.wire.openai_responses import FORMAT
@@ -54,6 +52,7 @@ from antiphon.wire.openai_responses.shapes import ITEMS, Item, fields_of, other_
 from antiphon.wire.provenance import is_from
 from antiphon.wire.vendors.openai import OPENAI, translate_citations, unread_fields
 
+NAME = "OpenAI Responses"
 MESSAGE_FIELDS = frozenset({"type", "role", "content"})
 _AUDIO_FORMATS = ("mp3", "wav")
 _OUTPUT_TEXT = ("type", "text")
@@ -154,7 +153,7 @@ def write_input_part(
         if part.origin == FORMAT:
             losses.append(Loss(path, block_type(part), "null content; dropped"))
             return []
-        carried = readable_parts(part, losses, path, "OpenAI Responses")
+        carried = readable_parts(part, losses, path, NAME)
         return [content for readable in carried for content in write_input_part(readable, losses, path, model)]
     if isinstance(part, Text | Refusal):
         body = {"type": "input_text", "text": part.text}
@@ -187,33 +186,31 @@ def block_type(native: Native) -> str:
 
 
 def _write_image(image: Image) -> dict[str, Any] | None:
-    if image.data:
-        kind = image.media_type or sniff_base64(image.data) or "image/png"
+    place, value, kind = locate(image, NAME, "url", "data", "file")
+    if place == "data":
+        kind = kind or "image/png"
         if not is_from(image, FORMAT) and not format_capabilities(FORMAT).accepts_image(kind):
             return None
-        return {"type": "input_image", "image_url": data_url(kind, image.data)}
-    if image.url:
-        return {"type": "input_image", "image_url": image.url}
-    return {"type": "input_image", "file_id": image.file_id} if image.file_id else None
+        value = data_url(kind, value)
+    return {"type": "input_image", "file_id" if place == "file" else "image_url": value} if place else None
 
 
 def _write_document(document: Document) -> dict[str, Any] | None:
-    kind, data = inline_source(document.media_type, document.data, document.url)
+    place, value, kind = locate(document, NAME, "data", "text", "url", "file")
     body: dict[str, Any] = {"type": "input_file"}
-    if document.text and not data:
-        kind, data = document.media_type or "text/plain", b64encode(document.text.encode()).decode()
-    if data:
+    if place in ("data", "text"):
+        if place == "text":
+            kind, value = kind or "text/plain", b64encode(value.encode()).decode()
         kind = kind or "application/pdf"
         if kind.startswith(REFUSED_FILES) or "," in kind or len(kind) > MAX_MEDIA_TYPE:
             return None  # refused as file data (OR-05)
         # File data needs a name (OR-05).
-        return {**body, "filename": document.name or file_name(kind), "file_data": data_url(kind, data)}
+        return {**body, "filename": document.name or file_name(kind), "file_data": data_url(kind, value)}
+    if place == "url" and (kind.startswith(REFUSED_FILES) or is_refused_file_url(value)):
+        return None
     if document.name:
         body["filename"] = document.name
-    kind = document.media_type
-    if document.url and not kind.startswith(REFUSED_FILES) and not is_refused_file_url(document.url):
-        return {**body, "file_url": document.url}
-    return {**body, "file_id": document.file_id} if document.file_id else None
+    return {**body, f"file_{'id' if place == 'file' else 'url'}": value} if place else None
 
 
 def _write_audio(audio: Audio) -> dict[str, Any] | None:
