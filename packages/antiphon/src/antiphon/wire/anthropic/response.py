@@ -16,32 +16,29 @@ from typing import Any
 from antiphon.errors import WireError
 from antiphon.ids import new_id
 from antiphon.parts import Audio, Native, OutputPart, Refusal, Text, Thinking, TokenUsage, ToolCallRequest
+from antiphon.wire.answer_tables import Count, StopReasons, UsageTable
 from antiphon.wire.anthropic import FORMAT
 from antiphon.wire.anthropic.content import build_block, read_output_block, report_unsupported, write_input
 from antiphon.wire.anthropic.errors import read_error
 from antiphon.wire.anthropic.shapes import DIRECT_CALLER, unread_fields
 from antiphon.wire.loss import Loss, Losses, lose_candidates, own_extras
 from antiphon.wire.native_as_text import transcribe
-from antiphon.wire.output import ModelOutput, StopReason, token_count
+from antiphon.wire.output import ModelOutput, StopReason
 from antiphon.wire.rules import json_type_name
 from antiphon.wire.shapes import UsageScanner
 from antiphon.wire.tools.call_ids import IdMapper
 
-
-def read_usage(raw: Any) -> TokenUsage | None:
-    """The counts of a usage object; None if it is not an object."""
-    if type(raw) is not dict:
-        return None
-    cached, stored = token_count(raw, "cache_read_input_tokens"), token_count(raw, "cache_creation_input_tokens")
-    return TokenUsage(
-        prompt_tokens=token_count(raw, "input_tokens") + cached + stored,
-        completion_tokens=token_count(raw, "output_tokens"),
-        cached_tokens=cached,
-        cache_write_tokens=stored,
-        reasoning_tokens=token_count(raw.get("output_tokens_details"), "thinking_tokens"),
-        raw=raw,
-        format=FORMAT,
-    )
+USAGE = UsageTable(
+    FORMAT,
+    "Anthropic",
+    Count("input_tokens", "prompt"),
+    Count("cache_creation_input_tokens", "cache_write"),
+    Count("cache_read_input_tokens", "cached"),
+    Count("output_tokens", "completion"),
+    Count("output_tokens_details.thinking_tokens", "reasoning"),
+    apart=(("prompt", "cached"), ("prompt", "cache_write")),
+)
+read_usage = USAGE.read
 
 
 def write_usage(usage: TokenUsage | None, is_same_format: bool, *, is_total: bool = False) -> dict[str, Any]:
@@ -49,16 +46,10 @@ def write_usage(usage: TokenUsage | None, is_same_format: bool, *, is_total: boo
     if usage is None and is_same_format:
         return {"input_tokens": 0, "output_tokens": 0}
     usage = usage or TokenUsage()
-    if usage.format == FORMAT and usage.raw is not None:
-        return usage.raw
-    written: dict[str, Any] = {
-        "input_tokens": max(0, usage.prompt_tokens - usage.cached_tokens - usage.cache_write_tokens),
-        "cache_creation_input_tokens": usage.cache_write_tokens,
-        "cache_read_input_tokens": usage.cached_tokens,
-        "output_tokens": usage.completion_tokens,
-        "output_tokens_details": {"thinking_tokens": usage.reasoning_tokens},
-        "server_tool_use": None,
-    }
+    written = USAGE.write(usage)
+    if written is usage.raw:
+        return written
+    written["server_tool_use"] = None
     if not is_total:
         written["cache_creation"] = {
             "ephemeral_5m_input_tokens": usage.cache_write_tokens,
@@ -70,29 +61,22 @@ def write_usage(usage: TokenUsage | None, is_same_format: bool, *, is_total: boo
 
 MESSAGE_IDS = IdMapper(r"msg_[a-zA-Z0-9_-]{1,124}", prefix="msg_")
 
-STOP_REASONS: dict[str, StopReason] = {
-    "end_turn": "end",
-    "stop_sequence": "stop_sequence",
-    "max_tokens": "length",
-    "model_context_window_exceeded": "length",
-    "tool_use": "tool_calls",
-    "refusal": "refusal",
-    "pause_turn": "paused",
-}
-STOP_REASON_NAMES: dict[StopReason, str] = {
-    "end": "end_turn",
-    "stop_sequence": "stop_sequence",
-    "length": "max_tokens",
-    "tool_calls": "tool_use",
-    "refusal": "refusal",
-    "content_filter": "refusal",
-    "paused": "pause_turn",
-    "malformed_call": "end_turn",
-    "other": "end_turn",
-}
+STOP_REASONS = StopReasons(
+    "stop_reason",
+    {
+        "end_turn": "end",
+        "stop_sequence": "stop_sequence",
+        "max_tokens": "length",
+        "model_context_window_exceeded": "length",
+        "tool_use": "tool_calls",
+        "refusal": "refusal",
+        "pause_turn": "paused",
+    },
+    same={"": "end_turn"},
+    instead={"content_filter": "refusal", "malformed_call": "end_turn", "other": "end_turn"},
+)
 EMPTY_DETAILS: dict[str, Any] = {"stop_details": None, "container": None}
 """Fields of a message that only Anthropic fills, and clients look for."""
-_APPROXIMATED: tuple[StopReason, ...] = ("content_filter", "malformed_call", "other")
 RESPONSE_FIELDS = frozenset({"type", "role", "content", "id", "model", "stop_reason", "stop_sequence", "usage"})
 
 
@@ -130,12 +114,9 @@ def read_response(body: dict[str, Any]) -> ModelOutput:
 
 def read_stop_reason(name: Any, has_calls: bool) -> tuple[StopReason, dict[str, Any]]:
     """The stop reason, and the original one as an extra where it is more specific."""
-    if name is None:
-        return "", {}
-    stop = STOP_REASONS.get(name, "other") if type(name) is str else "other"
-    if stop in ("end", "tool_calls"):
-        stop = "tool_calls" if has_calls else "end"
-    return stop, {} if stop != "other" and STOP_REASON_NAMES[stop] == name else {"stop_reason": name}
+    stop = STOP_REASONS.read(name, has_calls=has_calls)
+    is_kept = stop == "other" or (name is not None and STOP_REASONS.write(stop) != name)
+    return stop, {"stop_reason": name} if is_kept else {}
 
 
 def write_response(output: ModelOutput, losses: Losses) -> dict[str, Any]:
@@ -187,9 +168,7 @@ def write_stop_reason(stop: StopReason, has_refusal: bool, is_same_format: bool,
         return None
     if has_refusal and stop in ("", "end"):
         return "refusal"
-    if stop in _APPROXIMATED and not is_same_format:
-        losses.append(Loss("stop_reason", stop, f'no matching stop_reason; sent "{STOP_REASON_NAMES[stop]}"'))
-    return STOP_REASON_NAMES.get(stop, "end_turn")
+    return STOP_REASONS.write(stop, None if is_same_format else losses)
 
 
 def _write_block(part: OutputPart, is_same_format: bool, losses: Losses) -> dict[str, Any] | None:

@@ -26,6 +26,7 @@ Media: TypeAlias = Image | Audio | Document
 _INLINE_DATA_FIELDS = field_spellings(("data", "mimeType", "displayName"))
 _FILE_DATA_FIELDS = field_spellings(("fileUri", "mimeType", "displayName"))
 
+NAME = "Gemini"
 DEFAULT_MEDIA_TYPES = {Image: "image/png", Audio: "audio/wav", Document: "application/pdf"}
 
 
@@ -88,7 +89,7 @@ def write_media(part: Media, losses: list[Loss], path: str) -> dict[str, Any] | 
     part = with_source(part)
     lose_native(losses, path, part.native, FORMAT)
     extras = gemini_extras(part.native)
-    place, value, media_type = locate(part, "Gemini", "data", "text", "address")
+    place, value, media_type = locate(part, NAME, "data", "text", "address")
     if place == "url":
         field, content = "fileData", _file_data(part)
     elif place == "text":

@@ -16,57 +16,32 @@ from typing import Any
 from msgspec import structs
 
 from antiphon.ids import new_id
-from antiphon.parts import Native, NativeExtras, OutputPart, Part, Source, TokenUsage, ToolCallRequest, ToolCallResult
+from antiphon.parts import Native, NativeExtras, OutputPart, Part, Source, ToolCallRequest, ToolCallResult
+from antiphon.wire.answer_tables import Count, StopReasons, UsageTable, lose_stop_sequence
 from antiphon.wire.gemini import FORMAT
 from antiphon.wire.gemini.content import ContentWriter, read_value
+from antiphon.wire.gemini.media import NAME
 from antiphon.wire.gemini.messages import CONTENT_FIELDS
 from antiphon.wire.gemini.native import field_spellings, get_field, native_extras, require_list, split_fields
 from antiphon.wire.loss import Loss, lose_native
-from antiphon.wire.output import ModelOutput, StopReason, as_count
+from antiphon.wire.output import ModelOutput, StopReason
 from antiphon.wire.rules import name_set
 from antiphon.wire.tools.call_ids import CallIdTracker
 from antiphon.wire.vendors.google import format_time, parse_time
 
-
-def read_usage(raw: dict[str, Any]) -> TokenUsage:
-    """The counts, with the original object in `raw`."""
-    thoughts = _count(raw, "thoughtsTokenCount")
-    return TokenUsage(
-        _count(raw, "promptTokenCount") + _count(raw, "toolUsePromptTokenCount"),
-        _count(raw, "candidatesTokenCount") + thoughts,
-        _count(raw, "cachedContentTokenCount"),
-        0,
-        thoughts,
-        _count(raw, "totalTokenCount"),
-        raw,
-        FORMAT,
-    )
-
-
-def _count(raw: dict[str, Any], name: str) -> int:
-    return as_count(get_field(raw, name))
-
-
-def write_usage(usage: TokenUsage, losses: list[Loss]) -> dict[str, Any]:
-    """The counts as `usageMetadata`."""
-    if usage.format == FORMAT and usage.raw is not None:
-        return usage.raw
-    written = {
-        "promptTokenCount": usage.prompt_tokens,
-        "candidatesTokenCount": max(usage.completion_tokens - usage.reasoning_tokens, 0),
-        "totalTokenCount": usage.total,
-    }
-    if usage.reasoning_tokens:
-        written["thoughtsTokenCount"] = usage.reasoning_tokens
-    if usage.cached_tokens:
-        written["cachedContentTokenCount"] = usage.cached_tokens
-    if usage.cache_write_tokens:
-        losses.append(
-            Loss("usage.cache_write_tokens", "cache_write_tokens", "Gemini does not report cache writes; dropped")
-        )
-    return written
-
-
+USAGE = UsageTable(
+    FORMAT,
+    NAME,
+    Count("promptTokenCount", "prompt"),
+    Count("toolUsePromptTokenCount", "prompt", is_optional=True),
+    Count("candidatesTokenCount", "completion"),
+    Count("totalTokenCount", "total"),
+    Count("thoughtsTokenCount", "reasoning", is_optional=True),
+    Count("cachedContentTokenCount", "cached", is_optional=True),
+    apart=(("completion", "reasoning"),),
+    get=get_field,
+)
+read_usage, write_usage = USAGE.read, USAGE.write
 RESPONSE_FIELDS = field_spellings(
     ("candidates", "promptFeedback", "usageMetadata", "modelVersion", "responseId", "createTime", "modelStatus")
 )
@@ -81,55 +56,37 @@ RESPONSE_EXTRAS = frozenset({"promptFeedback", "createTime", "modelStatus", "usa
 NO_CANDIDATES = Source(FORMAT, ("no-candidates",))
 """Of a response without candidates."""
 
-STOP_REASONS: dict[str, StopReason] = {"STOP": "end", "MAX_TOKENS": "length", "CONTINUATION": "paused"}
-STOP_REASONS |= dict.fromkeys(
-    name_set("MALFORMED_FUNCTION_CALL UNEXPECTED_TOOL_CALL TOO_MANY_TOOL_CALLS"), "malformed_call"
+_FILTERED = (
+    *("SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "MODEL_ARMOR"),
+    *("IMAGE_SAFETY", "IMAGE_PROHIBITED_CONTENT", "IMAGE_RECITATION"),
 )
-STOP_REASONS |= dict.fromkeys(
-    name_set("SAFETY RECITATION BLOCKLIST PROHIBITED_CONTENT SPII MODEL_ARMOR"), "content_filter"
+STOP_REASONS = StopReasons(
+    "finishReason",
+    {
+        "STOP": "end",
+        "MAX_TOKENS": "length",
+        "CONTINUATION": "paused",
+        "MALFORMED_FUNCTION_CALL": "malformed_call",
+        "UNEXPECTED_TOOL_CALL": "malformed_call",
+        "TOO_MANY_TOOL_CALLS": "malformed_call",
+        "OTHER": "other",
+        **dict.fromkeys(_FILTERED, "content_filter"),
+    },
+    same={"stop_sequence": "STOP", "tool_calls": "STOP", "refusal": "SAFETY"},
+    instead={"paused": "OTHER"},  # not CONTINUATION: clients would send another request on their own
 )
-STOP_REASONS |= dict.fromkeys(name_set("IMAGE_SAFETY IMAGE_PROHIBITED_CONTENT IMAGE_RECITATION"), "content_filter")
 # The numbers of the enum, for clients that encode enums as numbers.
 FINISH_REASON_ENUM = (
     *("", "STOP", "MAX_TOKENS", "SAFETY", "RECITATION", "OTHER", "LANGUAGE", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII"),
     *("MALFORMED_FUNCTION_CALL", "IMAGE_SAFETY"),
 )
-# Not CONTINUATION for "paused": clients would send another request on their own.
-FINISH_REASONS: dict[StopReason, str] = {
-    "end": "STOP",
-    "stop_sequence": "STOP",
-    "tool_calls": "STOP",
-    "length": "MAX_TOKENS",
-    "content_filter": "SAFETY",
-    "refusal": "SAFETY",
-    "malformed_call": "MALFORMED_FUNCTION_CALL",
-    "paused": "OTHER",
-    "other": "OTHER",
-}
 
 
 def read_stop_reason(finish_reason: Any, has_calls: bool) -> StopReason:
-    """The stop reason. Gemini reports STOP for calls too, so calls are recognised by their presence."""
-    if finish_reason is None:
-        return ""
+    """The stop reason. Gemini reports STOP for calls too."""
     if type(finish_reason) is int and 0 < finish_reason < len(FINISH_REASON_ENUM):
         finish_reason = FINISH_REASON_ENUM[finish_reason]
-    stop = STOP_REASONS.get(finish_reason, "other") if type(finish_reason) is str else "other"
-    return "tool_calls" if stop == "end" and has_calls else stop
-
-
-def write_stop_reason(stop: StopReason, losses: list[Loss] | None = None) -> str | None:
-    """The `finishReason`; None if the answer has not stopped."""
-    if stop == "paused" and losses is not None:
-        losses.append(Loss("stop_reason", stop, f'no matching finishReason; sent "{FINISH_REASONS[stop]}"'))
-    return FINISH_REASONS.get(stop)
-
-
-def report_stop_sequence(stop_sequence: str | None, losses: list[Loss], path: str = "") -> None:
-    """Report a stop sequence, which an answer of Gemini does not have."""
-    if stop_sequence is not None:
-        reason = "Gemini does not report the matched stop sequence; dropped"
-        losses.append(Loss(f"{path}stop_sequence", "stop_sequence", reason))
+    return STOP_REASONS.read(finish_reason, has_calls=has_calls)
 
 
 def output_extras(response: dict[str, Any], candidate: dict[str, Any], unknown: dict[str, Any]) -> NativeExtras | None:
@@ -179,7 +136,9 @@ def read_response(body: dict[str, Any]) -> ModelOutput:
         elif value is not None:
             extras[name] = value
     raw = fields.get("usageMetadata")
-    usage = read_usage(fields.pop("usageMetadata")) if type(raw) is dict else None
+    usage = read_usage(raw)
+    if usage is not None:
+        del fields["usageMetadata"]
     values["created"] = parse_time(fields.get("createTime"))
     response_fields = {**fields, **extras}
     if not candidates:
@@ -206,7 +165,7 @@ def _read_candidate(
     has_calls = any(type(part) is ToolCallRequest for part in parts)
     finish_reason = fields.pop("finishReason", None)
     stop = read_stop_reason(finish_reason, has_calls) or ("content_filter" if blocked else "")
-    if finish_reason != write_stop_reason(stop):
+    if finish_reason != STOP_REASONS.write(stop):
         fields["finishReason"] = finish_reason
     if type(fields.get("index")) is int and fields["index"] == position:
         del fields["index"]
@@ -270,7 +229,7 @@ def _write_candidate(output: ModelOutput, index: int, losses: list[Loss]) -> Any
     lose_native(losses, f"{path}native", output.native, FORMAT)
     if output.source == _RAW_CANDIDATE and len(output.parts) == 1 and isinstance(output.parts[0], Native):
         return output.parts[0].data
-    report_stop_sequence(output.stop_sequence, losses, path)
+    lose_stop_sequence(output.stop_sequence, losses, NAME, path)
     candidate_fields = split_extras(output.native)[1]
     writer = ContentWriter(losses)
     first_loss = len(losses)
@@ -282,7 +241,7 @@ def _write_candidate(output: ModelOutput, index: int, losses: list[Loss]) -> Any
     if path:
         losses[first_loss:] = [Loss(path + loss.path, loss.what, loss.why) for loss in losses[first_loss:]]
     reported = None if "finishReason" in candidate_fields else losses
-    return build_candidate(parts, index, write_stop_reason(output.stop_reason, reported), candidate_fields)
+    return build_candidate(parts, index, STOP_REASONS.write(output.stop_reason, reported), candidate_fields)
 
 
 def build_candidate(parts: list[Any], index: int, finish_reason: str | None, fields: dict[str, Any]) -> dict[str, Any]:

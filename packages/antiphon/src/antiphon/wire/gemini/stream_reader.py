@@ -28,12 +28,12 @@ from antiphon.wire.gemini.response import (
     CANDIDATE_FIELDS,
     NO_CANDIDATES,
     RESPONSE_FIELDS,
+    STOP_REASONS,
     is_prompt_blocked,
     output_extras,
     output_part,
     read_stop_reason,
     read_usage,
-    write_stop_reason,
 )
 from antiphon.wire.output import MAX_CANDIDATES, NOT_AN_ANSWER, ProviderError
 from antiphon.wire.shapes import INVALID, Shape
@@ -230,7 +230,9 @@ class StreamReader(EventReader[TextChunk]):
                     self._response_fields["usageMetadata"] = self._usage
                 self._usage = self._reported
         if self._usage is not None and self._usage is not self._reported:
-            self.parts.deltas.append(UsageReported(read_usage(self._usage)))
+            usage = read_usage(self._usage)
+            if usage is not None:
+                self.parts.deltas.append(UsageReported(usage))
             self._reported = self._usage
 
     def _read_candidate(self, candidate: Any, position: int) -> None:
@@ -378,7 +380,7 @@ class StreamReader(EventReader[TextChunk]):
             "content_filter" if blocked and index == 0 else ""
         )
         fields = state.fields
-        if state.finish_reason != write_stop_reason(stop):
+        if state.finish_reason != STOP_REASONS.write(stop):
             fields["finishReason"] = state.finish_reason
         if state.number != index:
             fields["index"] = state.number

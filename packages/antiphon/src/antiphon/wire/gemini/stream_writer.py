@@ -16,17 +16,18 @@ from typing import Any
 from msgspec import Struct
 
 from antiphon.parts import NativeExtras, OutputPart, Refusal, Text, Thinking, ToolCallRequest
+from antiphon.wire.answer_tables import lose_stop_sequence
 from antiphon.wire.delta import Finished, PartDelta, PartExtended, PartStarted, Started, merged, whole_part
 from antiphon.wire.gemini import FORMAT
 from antiphon.wire.gemini.content import ContentWriter
 from antiphon.wire.gemini.errors import write_error
+from antiphon.wire.gemini.media import NAME
 from antiphon.wire.gemini.response import (
     NO_CANDIDATES,
+    STOP_REASONS,
     build_candidate,
-    report_stop_sequence,
     response_head,
     split_extras,
-    write_stop_reason,
     write_usage,
 )
 from antiphon.wire.loss import lose_native
@@ -145,7 +146,7 @@ class StreamWriter(EventWriter):
 
     def _on_finish(self, finished: Finished) -> bytes:
         lose_native(self.losses, "native", finished.native, FORMAT)
-        report_stop_sequence(finished.stop_sequence, self.losses)
+        lose_stop_sequence(finished.stop_sequence, self.losses, NAME)
         response, candidate_fields = split_extras(finished.native)
         parts = self._completed_parts(finished.candidate, is_last=True)
         if not parts and finished.candidate in self._candidates_with_output:
@@ -154,7 +155,7 @@ class StreamWriter(EventWriter):
         if parts or finished.source != NO_CANDIDATES:
             # Clients need a finish reason, even where the answer has none.
             reported = None if "finishReason" in candidate_fields else self.losses
-            finish_reason = write_stop_reason(finished.stop_reason, reported) or "OTHER"
+            finish_reason = STOP_REASONS.write(finished.stop_reason, reported) or "OTHER"
             candidate = build_candidate(parts, finished.candidate, finish_reason, candidate_fields)
             chunk["candidates"] = [candidate]
         if self._usage is not None:

@@ -15,33 +15,48 @@ from typing import Any
 
 from antiphon.errors import WireError
 from antiphon.ids import new_id
-from antiphon.parts import NativeExtras, OutputPart, TokenUsage, ToolCallRequest
+from antiphon.parts import NativeExtras, OutputPart, ToolCallRequest
+from antiphon.wire.answer_tables import Count, StopReasons, UsageTable, lose_stop_sequence
 from antiphon.wire.gemini_interactions import FORMAT
 from antiphon.wire.gemini_interactions.content import NAME, StepWriter, read_answer_steps, write_model_steps
 from antiphon.wire.loss import Loss, lose_candidates, lose_native, other_fields
-from antiphon.wire.output import ModelOutput, StopReason, token_count
+from antiphon.wire.output import ModelOutput, StopReason
 from antiphon.wire.rules import json_type_name, name_set
 from antiphon.wire.vendors.google import format_time, parse_time
 
 _READ_FIELDS = name_set("id object model status steps usage created")
-_STOP_REASONS: dict[str, StopReason] = {
-    "completed": "end",
-    "requires_action": "tool_calls",
-    "incomplete": "length",
-    "budget_exceeded": "length",
-    "requires_continuation": "paused",
-    "in_progress": "",
-    "queued": "",
-}
-_STATUSES: dict[StopReason, str] = {"": "in_progress", "end": "completed", "stop_sequence": "completed"}
-_STATUSES |= {"tool_calls": "requires_action"}
+STOP_REASONS = StopReasons(
+    "status",
+    {
+        "completed": "end",
+        "requires_action": "tool_calls",
+        "incomplete": "length",
+        "budget_exceeded": "length",
+        "requires_continuation": "paused",
+        "in_progress": "",
+        "queued": "",
+    },
+    same={"stop_sequence": "completed", "content_filter": "incomplete", "refusal": "incomplete"},
+    instead={"paused": "incomplete", "malformed_call": "incomplete", "other": "incomplete"},
+)
+USAGE = UsageTable(
+    FORMAT,
+    NAME,
+    Count("total_input_tokens", "prompt"),
+    Count("total_output_tokens", "completion"),
+    Count("total_thought_tokens", "reasoning"),
+    Count("total_cached_tokens", "cached"),
+    Count("total_tool_use_tokens", "prompt"),
+    Count("total_tokens", "total"),
+    apart=(("completion", "reasoning"),),
+)
+read_usage, write_usage = USAGE.read, USAGE.write
 _WITHHELD: dict[str, StopReason] = {"safety": "content_filter", "refusal": "refusal"}
 _ERRORS: dict[StopReason, list[dict[str, str]]] = {
     "content_filter": [{"code": "safety", "message": "The answer was withheld by a content filter."}],
     "refusal": [{"code": "refusal", "message": "The model refused to answer."}],
 }
 """The errors of an incomplete interaction, by its cause: the status alone means that a limit was reached."""
-_STOP_REASON_LOSSES = name_set("paused malformed_call other")
 SINGLE_CANDIDATE = f"{NAME} gives one answer"
 FAILED_STATUSES = ("failed", "cancelled")
 """Statuses of an interaction that is not an answer."""
@@ -80,8 +95,9 @@ def read_stop_reason(body: dict[str, Any], parts: Iterable[OutputPart]) -> StopR
         withheld = next((_WITHHELD[code] for code in codes if type(code) is str and code in _WITHHELD), None)
         if withheld is not None:
             return withheld
-    stop = _STOP_REASONS.get(status, "other") if type(status) is str else "other"
-    return "tool_calls" if stop == "end" and any(type(part) is ToolCallRequest for part in parts) else stop
+    # The action may be that of a step that stays `Native`.
+    has_calls = status == "requires_action" or any(type(part) is ToolCallRequest for part in parts)
+    return STOP_REASONS.read(status, has_calls=has_calls)
 
 
 def interaction_extras(body: dict[str, Any], stop: StopReason) -> NativeExtras | None:
@@ -105,42 +121,8 @@ def interaction_extras(body: dict[str, Any], stop: StopReason) -> NativeExtras |
 
 def status_fields(stop: StopReason) -> dict[str, Any]:
     """The status for a stop reason, and errors where the status is not enough."""
-    fields: dict[str, Any] = {"status": _STATUSES.get(stop, "incomplete")}
+    fields: dict[str, Any] = {"status": STOP_REASONS.write(stop)}
     return {**fields, "errors": _ERRORS[stop]} if stop in _ERRORS else fields
-
-
-def read_usage(raw: Any) -> TokenUsage | None:
-    """The counts, with the original object in `raw`."""
-    if type(raw) is not dict:
-        return None
-    thoughts = token_count(raw, "total_thought_tokens")
-    return TokenUsage(
-        token_count(raw, "total_input_tokens") + token_count(raw, "total_tool_use_tokens"),
-        token_count(raw, "total_output_tokens") + thoughts,
-        token_count(raw, "total_cached_tokens"),
-        0,
-        thoughts,
-        token_count(raw, "total_tokens"),
-        raw,
-        FORMAT,
-    )
-
-
-def write_usage(usage: TokenUsage, losses: list[Loss]) -> dict[str, Any]:
-    """The counts as `usage`."""
-    if usage.format == FORMAT and usage.raw is not None:
-        return usage.raw
-    if usage.cache_write_tokens:
-        reason = f"{NAME} does not report cache writes; dropped"
-        losses.append(Loss("usage.cache_write_tokens", "cache_write_tokens", reason))
-    return {
-        "total_input_tokens": usage.prompt_tokens,
-        "total_output_tokens": max(usage.completion_tokens - usage.reasoning_tokens, 0),
-        "total_thought_tokens": usage.reasoning_tokens,
-        "total_cached_tokens": usage.cached_tokens,
-        "total_tool_use_tokens": 0,
-        "total_tokens": usage.total,
-    }
 
 
 def write_response(output: ModelOutput, losses: list[Loss]) -> dict[str, Any]:
@@ -178,9 +160,7 @@ def interaction(output: ModelOutput, steps: list[Any] | None, losses: list[Loss]
     native = output.native or {}
     body.update(native.get(FORMAT, {}))
     lose_native(losses, "native", native, FORMAT)
-    if output.stop_sequence is not None:
-        reason = f"{NAME} does not report the matched stop sequence; dropped"
-        losses.append(Loss("stop_sequence", output.stop_sequence, reason))
-    if output.stop_reason in _STOP_REASON_LOSSES and "status" not in native.get(FORMAT, {}):
-        losses.append(Loss("stop_reason", output.stop_reason, 'no such status; sent "incomplete"'))
+    lose_stop_sequence(output.stop_sequence, losses, NAME)
+    if "status" not in native.get(FORMAT, {}):
+        STOP_REASONS.write(output.stop_reason, losses)
     return body

@@ -18,9 +18,11 @@ import msgspec
 from antiphon.errors import WireError
 from antiphon.ids import new_id
 from antiphon.parts import Native, NativeExtras, OutputPart, Refusal, Text
+from antiphon.wire.answer_tables import lose_stop_sequence
 from antiphon.wire.delta import Finished, PartDelta, PartExtended, PartStarted, Started
 from antiphon.wire.loss import Loss, lose_native
 from antiphon.wire.openai_chat import response as chat
+from antiphon.wire.openai_chat.content import NAME
 from antiphon.wire.openai_chat.errors import read_error, write_error
 from antiphon.wire.openai_chat.parameters import read_parameters
 from antiphon.wire.openai_chat.stream_reader import StreamReader as ChatStreamReader
@@ -130,8 +132,7 @@ def _write_choice(output: ModelOutput, index: int, losses: list[Loss]) -> dict[s
 
 def _read_end(native: NativeExtras | None, stop_sequence: str | None, losses: list[Loss], path: str = "") -> Any:
     """The log probabilities among what an answer has beside its parts; everything else is reported."""
-    if stop_sequence is not None:
-        losses.append(Loss(f"{path}stop_sequence", "stop_sequence", chat.STOP_SEQUENCE_LOSS))
+    lose_stop_sequence(stop_sequence, losses, NAME, path)
     extras = (native or {}).get(_CHAT, {})
     choice = extras.get("choice", {})
     rest = {name: value for name, value in choice.items() if name != "logprobs"}

@@ -21,32 +21,41 @@ from msgspec import structs
 from antiphon.errors import WireError
 from antiphon.ids import new_id
 from antiphon.parts import NativeExtras, OutputPart, Refusal, TokenUsage, ToolCallRequest
+from antiphon.wire.answer_tables import Count, StopReasons, UsageTable, lose_stop_sequence
 from antiphon.wire.loss import Loss, Losses, lose_native, other_fields
 from antiphon.wire.openai_chat import FORMAT
 from antiphon.wire.openai_chat.assistant import AssistantWriter, fit_answer, read_assistant
+from antiphon.wire.openai_chat.content import NAME
 from antiphon.wire.openai_chat.errors import read_error
 from antiphon.wire.output import ModelOutput, StopReason, token_count
 from antiphon.wire.provenance import is_legacy_function
 from antiphon.wire.rules import json_type_name
 from antiphon.wire.shapes import UsageScanner
 
-STOP_REASONS: dict[str, StopReason] = {
-    "stop": "end",
-    "eos": "end",
-    "length": "length",
-    "tool_calls": "tool_calls",
-    "function_call": "tool_calls",
-    "content_filter": "content_filter",
-}
-FINISH_REASONS: dict[str, str] = {
-    "end": "stop",
-    "stop_sequence": "stop",
-    "length": "length",
-    "tool_calls": "tool_calls",
-    "content_filter": "content_filter",
-}
+STOP_REASONS = StopReasons(
+    "finish_reason",
+    {
+        "stop": "end",
+        "eos": "end",
+        "length": "length",
+        "tool_calls": "tool_calls",
+        "function_call": "tool_calls",
+        "content_filter": "content_filter",
+    },
+    same={"stop_sequence": "stop", "refusal": "content_filter"},
+    instead={"paused": "stop", "malformed_call": "stop", "other": "stop"},
+)
+USAGE = UsageTable(
+    FORMAT,
+    NAME,
+    Count("prompt_tokens", "prompt"),
+    Count("completion_tokens", "completion"),
+    Count("total_tokens", "total"),
+    Count("prompt_tokens_details.cached_tokens", "cached"),
+    Count("prompt_tokens_details.cache_write_tokens", "cache_write", is_optional=True),
+    Count("completion_tokens_details.reasoning_tokens", "reasoning"),
+)
 _CHOICE_EXTRAS = ("finish_reason", "choice", "message", "whole")
-STOP_SEQUENCE_LOSS = "Chat Completions does not report the matched stop sequence; dropped"
 _NOT_ID = re.compile(r"[^a-zA-Z0-9_-]+")
 _CACHED = ("prompt_cache_hit_tokens", "cache_read_input_tokens", "cached_tokens", "num_cached_tokens")
 _BASIC_FIELDS = frozenset({"prompt_tokens", "completion_tokens", "total_tokens"})
@@ -131,16 +140,12 @@ def assign_call_ids(parts: list[OutputPart]) -> list[OutputPart]:
 
 def read_stop_reason(finish_reason: Any, parts: Sequence[OutputPart]) -> StopReason:
     """Why the model stopped, from `finish_reason` and from its parts."""
-    reason: StopReason = ""
-    if finish_reason is not None and finish_reason != "":
-        reason = STOP_REASONS.get(finish_reason, "other") if type(finish_reason) is str else "other"
-    if any(type(part) is ToolCallRequest for part in parts):
-        return "tool_calls" if reason in ("", "end", "tool_calls", "other") else reason
-    if reason == "tool_calls":  # some proxies send it without a call; a loop would never end
-        return "end"
-    if reason == "end" and any(type(part) is Refusal for part in parts):
-        return "refusal"
-    return reason
+    kinds = {type(part) for part in parts}
+    has_calls = ToolCallRequest in kinds
+    reason = STOP_REASONS.read(
+        None if finish_reason == "" else finish_reason, has_calls=has_calls, has_refusal=Refusal in kinds
+    )
+    return "tool_calls" if has_calls and reason in ("", "other") else reason
 
 
 def candidate_native(
@@ -160,21 +165,17 @@ def candidate_native(
 
 
 def write_stop_reason(
-    reason: str, parts: Sequence[OutputPart], *, is_same_format: bool, losses: list[Loss] | None = None
+    reason: StopReason, parts: Sequence[OutputPart], *, is_same_format: bool, losses: list[Loss] | None = None
 ) -> str | None:
     """The `finish_reason` for a neutral reason."""
     calls = [part for part in parts if type(part) is ToolCallRequest]
     if reason == "tool_calls" and len(calls) == 1 and is_legacy_function(calls[0]):
         return "function_call"
-    if reason in FINISH_REASONS:
-        return FINISH_REASONS[reason]
     if reason == "":
         return None if is_same_format else "tool_calls" if calls else "stop"
-    if reason == "refusal":
-        return "stop" if any(type(part) is Refusal for part in parts) else "content_filter"
-    if losses is not None:
-        losses.append(Loss("stop_reason", reason, 'no matching finish_reason; sent "stop"'))
-    return "stop"
+    if reason == "refusal" and any(type(part) is Refusal for part in parts):
+        return "stop"
+    return STOP_REASONS.write(reason, losses)
 
 
 def write_response(output: ModelOutput, losses: Losses) -> dict[str, Any]:
@@ -215,8 +216,7 @@ def _write_choice(output: ModelOutput, index: int, losses: Losses) -> Any:
     own = native.get(FORMAT, {})
     if "whole" in own:
         return own["whole"]
-    if output.stop_sequence is not None:
-        losses.append(Loss(f"{path}stop_sequence", "stop_sequence", STOP_SEQUENCE_LOSS))
+    lose_stop_sequence(output.stop_sequence, losses, NAME, path)
     losses.prefix = path
     message = AssistantWriter(losses).response_message(output.parts)
     losses.prefix = ""
@@ -242,20 +242,17 @@ def read_usage(raw: Any) -> TokenUsage | None:
     Neutral counts are inclusive: the prompt includes cached tokens, the completion reasoning. Hosts that count otherwise are
     recognised by their totals (xAI: total = prompt + completion + reasoning; Grok at Azure: more cached than prompt tokens).
     """
-    if type(raw) is not dict or not raw:
+    stated = USAGE.read(raw) if raw else None
+    if stated is None:
         return None
-    prompt, completion = token_count(raw, "prompt_tokens"), token_count(raw, "completion_tokens")
-    total = token_count(raw, "total_tokens")
-    cached = written = reasoning = 0
-    details = raw.get("prompt_tokens_details")
+    prompt, completion, total = stated.prompt_tokens, stated.completion_tokens, stated.total_tokens
+    cached, written, reasoning = stated.cached_tokens, stated.cache_write_tokens, stated.reasoning_tokens
     if not _BASIC_FIELDS.issuperset(raw):
-        more = raw.get("completion_tokens_details")
-        found = [token_count(details, "cached_tokens"), *(token_count(raw, name) for name in _CACHED)]
-        cached = next(filter(None, found), 0)
-        written = token_count(details, "cache_write_tokens") or token_count(raw, "cache_creation_input_tokens")
-        reasoning = token_count(more, "reasoning_tokens") or token_count(raw, "reasoning_tokens")
+        cached = cached or next(filter(None, (token_count(raw, name) for name in _CACHED)), 0)
+        written = written or token_count(raw, "cache_creation_input_tokens")
+        reasoning = reasoning or token_count(raw, "reasoning_tokens")
     uncounted = total - prompt - completion
-    if uncounted > 0 and uncounted == token_count(details, "audio_tokens"):
+    if uncounted > 0 and uncounted == token_count(raw.get("prompt_tokens_details"), "audio_tokens"):
         prompt += uncounted
     elif uncounted > 0 and reasoning in (0, uncounted):
         completion, reasoning = completion + uncounted, uncounted
@@ -268,18 +265,10 @@ def read_usage(raw: Any) -> TokenUsage | None:
 
 def write_usage(usage: TokenUsage) -> dict[str, Any]:
     """A `usage` object; the host's own if it came from this format."""
-    if usage.raw is not None and usage.format == FORMAT:
-        return usage.raw
-    prompt: dict[str, int] = {"cached_tokens": usage.cached_tokens}
-    if usage.cache_write_tokens:
-        prompt["cache_write_tokens"] = usage.cache_write_tokens
-    return {
-        "prompt_tokens": usage.prompt_tokens,
-        "completion_tokens": usage.completion_tokens,
-        "total_tokens": usage.prompt_tokens + usage.completion_tokens,
-        "prompt_tokens_details": prompt,
-        "completion_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
-    }
+    written = USAGE.write(usage)
+    if written is not usage.raw:
+        written["total_tokens"] = usage.prompt_tokens + usage.completion_tokens  # another total would mean other counts
+    return written
 
 
 scan_usage = UsageScanner("choices", "usage", read_usage).scan

@@ -17,14 +17,15 @@ from typing import Any
 from msgspec import Struct
 
 from antiphon.parts import Audio, Document, Image, Native, OutputPart, Refusal, Text, Thinking, ToolCallRequest
+from antiphon.wire.answer_tables import lose_stop_sequence
 from antiphon.wire.delta import Finished, PartDelta, PartExtended, PartStarted, Started
-from antiphon.wire.loss import Loss, own_extras
+from antiphon.wire.loss import own_extras
 from antiphon.wire.openai_chat import FORMAT
 from antiphon.wire.openai_chat.assistant import AssistantWriter
-from antiphon.wire.openai_chat.content import THINKING_BLOCK
+from antiphon.wire.openai_chat.content import NAME, THINKING_BLOCK
 from antiphon.wire.openai_chat.dialects import REASONING_FIELDS
 from antiphon.wire.openai_chat.errors import write_error
-from antiphon.wire.openai_chat.response import STOP_SEQUENCE_LOSS, completion_id, write_stop_reason, write_usage
+from antiphon.wire.openai_chat.response import completion_id, write_stop_reason, write_usage
 from antiphon.wire.output import ProviderError
 from antiphon.wire.provenance import is_legacy_function, spelling_in, with_source
 from antiphon.wire.shapes import as_dict
@@ -205,8 +206,7 @@ class StreamWriter(EventWriter):
     def _on_finish(self, finished: Finished) -> bytes:
         candidate = finished.candidate
         written = self._open_choices(candidate)
-        if finished.stop_sequence is not None:
-            self.losses.append(Loss("stop_sequence", "stop_sequence", STOP_SEQUENCE_LOSS))
+        lose_stop_sequence(finished.stop_sequence, self.losses, NAME)
         own = own_extras(finished.native, self.losses, "native", FORMAT)
         choice, message = own.pop("choice", {}), own.pop("message", {})
         parts = self._parts_by_choice[candidate]

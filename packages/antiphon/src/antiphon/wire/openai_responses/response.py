@@ -17,25 +17,42 @@ from typing import Any
 from antiphon.errors import WireError
 from antiphon.ids import new_id
 from antiphon.parts import NativeExtras, OutputPart, Refusal, TokenUsage, ToolCallRequest
+from antiphon.wire.answer_tables import Count, StopReasons, UsageTable, lose_stop_sequence
 from antiphon.wire.loss import Loss, lose_candidates, lose_native, other_fields
 from antiphon.wire.openai_responses import FORMAT
-from antiphon.wire.openai_responses.content import read_model_item, write_output_items
+from antiphon.wire.openai_responses.content import NAME, read_model_item, write_output_items
 from antiphon.wire.openai_responses.settings import DEFAULTS
-from antiphon.wire.output import ModelOutput, StopReason, token_count
+from antiphon.wire.output import ModelOutput, StopReason
 from antiphon.wire.rules import json_type_name
 from antiphon.wire.vendors.openai import OPENAI
 
 _READ_FIELDS = frozenset({"id", "object", "created_at", "model", "output", "usage", "status", "incomplete_details"})
-_INCOMPLETE_REASONS: dict[str, StopReason] = {"max_output_tokens": "length", "content_filter": "content_filter"}
-_INCOMPLETE_BY_STOP_REASON = {"length": "max_output_tokens", "content_filter": "content_filter"}
-_STATUS_REASONS: dict[Any, StopReason] = {"in_progress": "paused", "queued": "paused"}
-_STOP_REASON_LOSSES = {
-    "stop_sequence": 'no stop reason for stop sequences; sent "completed"',
-    "paused": 'no stop reason for paused turns; sent "completed"',
-    "malformed_call": 'no stop reason for malformed calls; sent "completed"',
-    "other": 'no matching stop reason; sent "completed"',
-}
-SINGLE_CANDIDATE = "OpenAI Responses supports one candidate"
+_INCOMPLETE = ("max_output_tokens", "content_filter")
+STOP_REASONS = StopReasons(
+    "status",  # of an incomplete response, its reason
+    {
+        "completed": "end",
+        "complete": "end",
+        "max_output_tokens": "length",
+        "content_filter": "content_filter",
+        "in_progress": "paused",
+        "queued": "paused",
+    },
+    same={"": "completed", "tool_calls": "completed", "refusal": "completed"},
+    instead={"stop_sequence": "completed", "paused": "completed", "malformed_call": "completed", "other": "completed"},
+)
+USAGE = UsageTable(
+    FORMAT,
+    NAME,
+    Count("input_tokens", "prompt"),
+    Count("input_tokens_details.cached_tokens", "cached"),
+    Count("input_tokens_details.cache_write_tokens", "cache_write"),
+    Count("output_tokens", "completion"),
+    Count("output_tokens_details.reasoning_tokens", "reasoning"),
+    Count("total_tokens", "total"),
+)
+read_usage = USAGE.read
+SINGLE_CANDIDATE = f"{NAME} supports one candidate"
 _REQUIRED_FIELDS: dict[str, Any] = {"error": None, "incomplete_details": None, "instructions": None}
 _DEFAULTS: dict[str, Any] = {**_REQUIRED_FIELDS, "completed_at": None, **DEFAULTS}
 """What clients look for in a response of another format."""
@@ -70,16 +87,14 @@ def created_of(body: dict[str, Any]) -> int | None:
 
 def read_stop_reason(body: dict[str, Any], parts: Iterable[OutputPart]) -> StopReason:
     """Why the model stopped, from the status and from its parts."""
-    status, details = body.get("status"), body.get("incomplete_details")
-    if status == "incomplete" or (status is None and details):
+    word, details = body.get("status"), body.get("incomplete_details")
+    if word == "incomplete" or (word is None and details):
         reason = details.get("reason") if type(details) is dict else None
-        return _INCOMPLETE_REASONS.get(reason, "other") if type(reason) is str else "other"
-    if type(status) is str and status not in ("completed", "complete"):
-        return _STATUS_REASONS.get(status, "other")
+        word = reason if reason in _INCOMPLETE else ""
+    elif type(word) is not str:
+        word = "completed"
     kinds = {type(part) for part in parts}
-    if ToolCallRequest in kinds:
-        return "tool_calls"
-    return "refusal" if Refusal in kinds else "end"
+    return STOP_REASONS.read(word, has_calls=ToolCallRequest in kinds, has_refusal=Refusal in kinds)
 
 
 def response_extras(body: dict[str, Any], reason: StopReason) -> NativeExtras | None:
@@ -99,13 +114,14 @@ def response_extras(body: dict[str, Any], reason: StopReason) -> NativeExtras | 
     return {FORMAT: extras} if extras else None
 
 
-def _status(reason: str, items: list[Any] | None = None) -> dict[str, Any]:
+def _status(reason: StopReason, items: list[Any] | None = None) -> dict[str, Any]:
     """The status for a stop reason. A refusal without refusal text (in `items`) is that of a filter."""
     if reason == "refusal" and items is not None and not any(map(_has_refusal, items)):
         reason = "content_filter"
-    if reason in _INCOMPLETE_BY_STOP_REASON:
-        return {"status": "incomplete", "incomplete_details": {"reason": _INCOMPLETE_BY_STOP_REASON[reason]}}
-    return {"status": "completed", "incomplete_details": None}
+    word = STOP_REASONS.write(reason)
+    if word in _INCOMPLETE:
+        return {"status": "incomplete", "incomplete_details": {"reason": word}}
+    return {"status": word, "incomplete_details": None}
 
 
 def _has_refusal(item: Any) -> bool:
@@ -113,32 +129,8 @@ def _has_refusal(item: Any) -> bool:
     return isinstance(content, list) and any(isinstance(part, dict) and "refusal" in part for part in content)
 
 
-def read_usage(usage: Any) -> TokenUsage | None:
-    if type(usage) is not dict:
-        return None
-    prompt, completion = usage.get("input_tokens_details"), usage.get("output_tokens_details")
-    return TokenUsage(
-        token_count(usage, "input_tokens"),
-        token_count(usage, "output_tokens"),
-        token_count(prompt, "cached_tokens"),
-        token_count(prompt, "cache_write_tokens"),
-        token_count(completion, "reasoning_tokens"),
-        token_count(usage, "total_tokens"),
-        usage,
-        FORMAT,
-    )
-
-
 def write_usage(usage: TokenUsage | None) -> dict[str, Any] | None:
-    if usage is None or (usage.format == FORMAT and usage.raw is not None):
-        return None if usage is None else usage.raw
-    return {
-        "input_tokens": usage.prompt_tokens,
-        "input_tokens_details": {"cached_tokens": usage.cached_tokens, "cache_write_tokens": usage.cache_write_tokens},
-        "output_tokens": usage.completion_tokens,
-        "output_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
-        "total_tokens": usage.total,
-    }
+    return None if usage is None else USAGE.write(usage)
 
 
 def write_response(output: ModelOutput, losses: list[Loss]) -> dict[str, Any]:
@@ -177,14 +169,7 @@ def response_body(output: ModelOutput, items: list[Any], losses: list[Loss]) -> 
     for origin in (OPENAI, FORMAT):
         body.update(native.get(origin, {}))
     lose_native(losses, "native", native, FORMAT, OPENAI)
-    if output.stop_sequence is not None:
-        losses.append(
-            Loss(
-                "stop_sequence",
-                output.stop_sequence,
-                "OpenAI Responses does not report the matched stop sequence; dropped",
-            )
-        )
-    if output.stop_reason in _STOP_REASON_LOSSES and "status" not in native.get(FORMAT, {}):
-        losses.append(Loss("stop_reason", output.stop_reason, _STOP_REASON_LOSSES[output.stop_reason]))
+    lose_stop_sequence(output.stop_sequence, losses, NAME)
+    if "status" not in native.get(FORMAT, {}):
+        STOP_REASONS.write(output.stop_reason, losses)
     return body
