@@ -12,6 +12,7 @@ from playwright.sync_api import expect
 from antiphon.providers.scripted import FunctionModel
 from page.rig import models, served
 from page.window import ON_BOTH, ON_DESKTOP, ON_PHONE, window
+from support.waiting import until
 
 
 def counting(name: str) -> FunctionModel:
@@ -101,6 +102,44 @@ def test_two_models_answer_the_same_question_side_by_side(
         expect(shown.page.locator("#model .name")).to_have_text("fox")
         shown.ask("go on")
         shown.sees("fox says 2.")
+
+
+@ON_PHONE
+def test_both_are_asked_and_a_resend_asks_only_the_one_that_refused(
+    tmp_path: Path, chromium: Chromium, screen: dict[str, Any]
+) -> None:
+    with (
+        served(tmp_path / "chats.db", models(counting("owl"), counting("fox"))) as browser,
+        window(chromium, browser.port, **screen) as shown,
+    ):
+        first = browser.create(model="owl")
+        browser.ask(first, "who are you?")
+        branch = browser.api("POST", f"/conversations/{first}/branches", {"at": 1, "model": "fox"}, status=201)["id"]
+        until(lambda: not browser.show(branch)["running"])
+        shown.page.goto(f"{shown.root}#/compare/{first}/{branch}")
+        answers = shown.page.locator(".side .prose")
+        expect(answers).to_have_text(["owl says 1.", "fox says 1."])
+        box = shown.page.get_by_role("textbox", name="Ask both")
+        box.fill("and now?")
+        box.press("Enter")
+        expect(answers).to_have_text(["owl says 1.", "fox says 1.", "owl says 2.", "fox says 2."])
+        expect(box).to_have_value("")
+        refused = f"**/conversations/{branch}/turns"
+        shown.page.route(refused, lambda route: route.fulfill(status=503, json={"error": {"message": "not now"}}))
+        box.fill("and then?")
+        box.press("Enter")
+        expect(shown.page.locator("#notices")).to_contain_text("not now")
+        expect(box).to_have_value("and then?")
+        expect(answers).to_contain_text(["owl says 3."])
+        shown.page.unroute(refused)
+        box.press("Enter")
+        expect(answers.last).to_have_text("fox says 3.")
+        assert [len(browser.show(one)["entries"]) for one in (first, branch)] == [6, 6], "owl was asked once"
+        assert shown.overflow <= 0
+        box.fill("kept")
+        shown.page.evaluate("document.getElementById('language').click()")
+        expect(shown.page.get_by_role("textbox", name="同时问两个模型")).to_have_value("kept")
+        expect(shown.page.locator(".ask-both").get_by_role("button", name="发送")).to_be_visible()
 
 
 def test_a_branch_needs_a_message_and_a_model_that_may_be_used(tmp_path: Path) -> None:

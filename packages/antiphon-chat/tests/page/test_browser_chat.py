@@ -16,7 +16,7 @@ from playwright.sync_api import expect
 
 import antiphon as ap
 from antiphon.history import ModelInputEntry, ModelOutputEntry, SqliteStore
-from antiphon.parts import Text, ToolCallRequest
+from antiphon.parts import ToolCallRequest
 from antiphon.providers.scripted import call
 from page.rig import Browser, Gate, served
 from page.talking_chat import GATES, edit_in_fork, talking_chat
@@ -338,21 +338,73 @@ def test_settings_are_changed_and_a_conversation_is_deleted(chromium: Chromium, 
         expect(row).to_have_count(0)
 
 
-def test_a_long_conversation_draws_what_is_near_and_the_rest_when_it_comes_into_view(
-    chromium: Chromium, tmp_path: Path
-) -> None:
+@pytest.fixture
+def long_chat(tmp_path: Path) -> Iterator[tuple[Browser, str]]:
     with SqliteStore(tmp_path / "chats.db") as store:
         history = store.create(title="Long")
         for number in range(150):
-            history.append(ModelInputEntry((Text(f"Question {number}?"),)))
-            history.append(ModelOutputEntry((Text(f"Answer **{number}**."),)))
-    with served(tmp_path / "chats.db") as browser, window(chromium, browser.port) as shown:
-        shown.open(history.id).sees("Answer 149.")
+            history.append(ModelInputEntry.of(f"Question {number}?"))
+            text = f"Answer **{number}**.\n\n## Why\n\n- one\n- two\n\n```\ncode\n```\n\nEnd of answer {number}."
+            history.append(ModelOutputEntry.of(text))
+    with served(tmp_path / "chats.db") as browser:
+        yield browser, str(history.id)
+
+
+def test_a_long_conversation_draws_what_is_near_and_the_rest_when_it_comes_into_view(
+    chromium: Chromium, long_chat: tuple[Browser, str]
+) -> None:
+    browser, conversation = long_chat
+    with window(chromium, browser.port) as shown:
+        shown.open(conversation).sees("Answer 149.")
         assert shown.thread.locator(".message").count() < 120
         shown.sees("Answer 0.")  # its words are there, so that they can be searched for
-        assert shown.page.evaluate("window.find('Answer 3.', false, false, true)")
         shown.page.locator("#scroller").evaluate("(node) => { node.scrollTop = 0; }")
         expect(shown.thread.locator(".message .prose", has_text="Answer 0.").first).to_be_visible()
+        shown.page.evaluate("dispatchEvent(new Event('beforeprint'))")
+        expect(shown.thread.locator(".message.output")).to_have_count(150)
+
+
+def test_reading_upwards_draws_turns_without_moving_what_is_read(
+    chromium: Chromium, long_chat: tuple[Browser, str]
+) -> None:
+    browser, conversation = long_chat
+    with window(chromium, browser.port) as shown:
+        shown.open(conversation).sees("Answer 149.")
+        far = shown.thread.locator(".far").count()
+        shown.page.mouse.move(700, 300)
+        read = shown.thread.locator(".message.output", has_text="Answer 149.")
+
+        def top() -> float:
+            return float(read.evaluate("(node) => node.getBoundingClientRect().top"))
+
+        begin = top()
+        for scrolled in range(400, 10_000, 400):
+            shown.page.mouse.wheel(0, -400)
+            until(lambda scrolled=scrolled: top() > begin + scrolled - 5)
+            assert top() == pytest.approx(begin + scrolled, abs=5)
+        assert shown.thread.locator(".far").count() < far - 5
+
+
+def test_find_in_page_finds_what_is_not_drawn_and_stays_there(
+    chromium: Chromium, long_chat: tuple[Browser, str]
+) -> None:
+    browser, conversation = long_chat
+    with window(chromium, browser.port) as shown:
+        shown.open(conversation).sees("Answer 149.")
+        assert shown.page.evaluate("window.find('End of answer 40.', false, false, true)")
+        # A browser without a window selects what it found and does not scroll to it.
+        shown.page.evaluate(
+            """() => {
+              const { top } = getSelection().getRangeAt(0).getBoundingClientRect();
+              document.getElementById("scroller").scrollBy(0, top - 300);
+            }"""
+        )
+        found = shown.thread.locator(".message .prose p", has_text="End of answer 40.")
+        expect(found).to_be_in_viewport()
+        expect(shown.button("Jump to latest")).to_be_visible()
+        browser.ask(conversation, "And now?")
+        shown.sees("And now?")
+        expect(found).to_be_in_viewport()
 
 
 def test_limits_of_a_turn_are_set_on_the_page(chromium: Chromium, tmp_path: Path) -> None:

@@ -18,6 +18,13 @@ from page.window import ON_DESKTOP, ON_PHONE, Window, window
 ATTACK = "<img src=x onerror=document.title='hacked'>"
 
 
+NEIGHBOURS_ARE_DRAWN = """() => {
+  const { height } = document.getElementById("scroller").getBoundingClientRect();
+  const isFar = (one) => one.getBoundingClientRect().bottom < -height || one.getBoundingClientRect().top > 2 * height;
+  return document.querySelector("#thread .message") && [...document.querySelectorAll(".far")].every(isFar);
+}"""
+
+
 def open_list(shown: Window) -> None:
     if shown.page.locator("#menu").is_visible():
         shown.page.locator("#menu").click()
@@ -56,7 +63,7 @@ def test_a_search_leads_to_the_words_and_marks_them(tmp_path: Path, chromium: Ch
         history = store.create("Herons")
         for number in range(30):
             history.append(ModelInputEntry.of(f"Question {number}"))
-            text = "They sleep in **willow** trees." if number == 5 else "Yes.\n\n" * 20
+            text = "They sleep.\n\n" * 20 + "In **willow** trees." if number == 5 else "Yes.\n\n" * 20
             history.append(ModelOutputEntry.of(text))
     with served(tmp_path / "chats.db") as browser, window(chromium, browser.port, **screen) as shown:
         shown.open()
@@ -64,9 +71,11 @@ def test_a_search_leads_to_the_words_and_marks_them(tmp_path: Path, chromium: Ch
         shown.page.locator("#search").fill("willow")
         expect(shown.page.locator("#conversations mark")).to_have_text("willow")
         shown.page.locator("#conversations a").first.click()
-        expect(shown.thread.get_by_text("They sleep in")).to_be_in_viewport()
+        shown.page.wait_for_function(NEIGHBOURS_ARE_DRAWN)
+        expect(shown.thread.locator("strong", has_text="willow")).to_be_in_viewport()
         marked = shown.page.evaluate("[...CSS.highlights.get('found')].map((range) => range.toString())")
         assert marked == ["willow"]
+        expect(shown.button("Jump to latest")).to_be_visible()
 
 
 @ON_PHONE

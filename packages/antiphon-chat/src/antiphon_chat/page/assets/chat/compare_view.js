@@ -47,7 +47,8 @@ export class CompareView {
     this._table = element("div", { class: "comparison" });
     this._shown = element("div");
     this._field = element("textarea", { rows: "1" });
-    this._ask = this._askBoth();
+    /** @type {{ text: string, sides: Side[] } | null} a question that only one of them took, and who still has to take it */
+    this._refused = null;
     this._isReading = false;
     this._hasNews = false;
   }
@@ -61,9 +62,8 @@ export class CompareView {
     this._rendered.clear();
     fill(this._table);
     fill(this._shown);
-    this._field.placeholder = say("askBoth");
-    this._field.setAttribute("aria-label", say("askBoth"));
-    fill(this._node, this._shown, this._ask);
+    this._refused = null;
+    fill(this._node, this._shown, this._askBoth());
     this._sides = ids.map((id) => this._side(id));
     await Promise.all([this._readSteps(), ...this._sides.map(({ conversation }) => conversation.load().catch(showError))]);
   }
@@ -138,34 +138,40 @@ export class CompareView {
 
   /** The box at the end of the line: what is written there is asked in both conversations. */
   _askBoth() {
+    this._field.placeholder = say("askBoth");
+    this._field.setAttribute("aria-label", say("askBoth"));
     const form = element(
       "form",
       { class: "composer ask-both" },
       this._field,
       element("button", { type: "submit", class: "send", "aria-label": say("send"), title: say("send") }, icon("send")),
     );
-    const send = async () => {
-      const text = this._field.value.trim();
-      if (!text || this._sides.some(({ conversation }) => conversation.isRunning)) return;
-      this._field.value = "";
-      const content = [{ type: "text", text }];
-      try {
-        await Promise.all(this._sides.map(({ conversation }) => this._api.post(`${conversation.path}/turns`, { content })));
-      } catch (error) {
-        this._field.value = text;
-        showError(error);
-      }
-    };
     form.addEventListener("submit", (event) => {
       event.preventDefault();
-      send();
+      this._send(this._field.value.trim());
     });
-    this._field.addEventListener("keydown", (event) => {
-      if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+    form.addEventListener("keydown", (event) => {
+      if (event.target !== this._field || event.key !== "Enter" || event.shiftKey || event.isComposing) return;
       event.preventDefault();
-      send();
+      form.requestSubmit();
     });
     return form;
+  }
+
+  /** Ask in both; if one refuses, the question comes back, and sent again it is asked only there. */
+  async _send(/** @type {string} */ text) {
+    const sides = this._refused?.text === text ? this._refused.sides : this._sides;
+    if (!text || sides.some(({ conversation }) => conversation.isRunning)) return;
+    this._field.value = "";
+    const content = [{ type: "text", text }];
+    const sent = await Promise.allSettled(
+      sides.map(({ conversation }) => this._api.post(`${conversation.path}/turns`, { content })),
+    );
+    const refusals = sent.flatMap((one, index) => (one.status === "rejected" ? [{ side: sides[index], why: one.reason }] : []));
+    this._refused = refusals.length ? { text, sides: refusals.map(({ side }) => side) } : null;
+    if (!refusals.length) return;
+    this._field.value ||= text;
+    showError(refusals[0].why);
   }
 
   /** One sentence of difference: which one is faster and which is cheaper, and by how much. */

@@ -11,16 +11,15 @@ import { drawn, plainText, StreamedText } from "../markdown/markdown.js";
 import { media } from "../ui/media.js";
 import { agentOf, branchSwitch, inputMessage, modelTitle, outputMessage, row, speakerOf, textOf, Thought } from "./messages.js";
 import { announce, showFault } from "../ui/notifications.js";
+import { Place } from "./place.js";
 import { PlanCard } from "../plans/plan_card.js";
 import { plansOf } from "../plans/plan_data.js";
 import { ToolChip } from "./tool_chip.js";
 import { turnUsage } from "./token_meter.js";
 import { formatClock, formatDuration, formatMoney, formatNumber, say } from "antiphon/texts.js";
 
-const NEAR = 120;
 const NEAR_ENTRIES = 40;
 const SHOWN_WAIT_SECONDS = 1;
-const SCROLL_KEYS = new Set(["PageUp", "ArrowUp", "Home", "PageDown", "ArrowDown", "End", " "]);
 /** @type {Record<string, string>} */
 const ADVICE = {
   authentication: "advice_key",
@@ -67,9 +66,9 @@ export class Thread {
   constructor(api, node, actions, latest) {
     this._api = api;
     this._actions = actions;
-    this._scroller = /** @type {HTMLElement} */ (node.parentElement);
+    const scroller = /** @type {HTMLElement} */ (node.parentElement);
     this._node = node;
-    this._latest = latest;
+    this._place = new Place(scroller, node, latest);
     this._path = "";
     /** @type {Set<number>} */
     this._known = new Set();
@@ -95,25 +94,16 @@ export class Thread {
     this._draft = null;
     /** @type {HTMLElement | null} */
     this._ending = null;
-    this._isFollowing = true;
     /** @type {Map<Element, FarTurn>} turns that are not drawn yet, by the node that holds their words */
     this._far = new Map();
-    /** @type {HTMLElement | null} before which a far turn is being drawn; new things stand at the end */
-    this._place = null;
+    /** @type {Element | null} before which a far turn is being drawn; new things stand at the end */
+    this._next = null;
     this._near = new IntersectionObserver(
-      (seen) => seen.forEach(({ isIntersecting, target }) => isIntersecting && this._drawFar(target)),
-      { root: this._scroller, rootMargin: "100% 0px" },
+      (seen) => this._drawFar(seen.flatMap(({ isIntersecting, target }) => (isIntersecting && this._far.has(target) ? [target] : []))),
+      { root: scroller, rootMargin: "100% 0px" },
     );
-    /** Whether the person moves the thread; only then may it stop following. */
-    this._isScrolledByPerson = false;
-    /** Where the thread was scrolled to last. */
-    this._seen = { top: 0, height: 0 };
     /** @type {Failure | null} */
     this._failure = null;
-    this._latest.addEventListener("click", () => this._scrollToEnd(true));
-    this._listenForScrolling();
-    // What grows by itself (a diagram, a picture) must not push the end out of view.
-    new ResizeObserver(() => this._scrollToEnd(false)).observe(node);
     addEventListener("beforeprint", () => this._drawThrough(Infinity));
     this.clear();
   }
@@ -134,15 +124,12 @@ export class Thread {
     this._ending = null;
     this._near.disconnect();
     this._far.clear();
-    this._isFollowing = true;
-    this._latest.hidden = true;
   }
 
   /** Show a conversation as it was loaded. */
   show(path, state) {
-    const before = this._scroller.scrollTop;
+    const { top, isFollowing } = this._place;
     const isSame = this._path === path;
-    const wasFollowing = this._isFollowing;
     this.clear();
     this._path = path;
     this._model = state.model ?? this._model;
@@ -151,8 +138,8 @@ export class Thread {
     this._showApprovals(state.pending);
     if (state.running) this._openDraft();
     else this._showUnfinished(state);
-    if (isSame && !wasFollowing) this._scroller.scrollTop = before;
-    else this._scrollToEnd(true);
+    if (isSame && !isFollowing) this._place.restore(top);
+    else this._place.follow();
   }
 
   /** Scroll to a message that a search found, and mark the words in it. */
@@ -161,14 +148,8 @@ export class Thread {
     const messages = [.../** @type {NodeListOf<HTMLElement>} */ (this._node.querySelectorAll(".message[data-sequence]"))];
     const message = messages.filter((one) => Number(one.dataset.sequence) <= sequence).at(-1) ?? messages[0];
     if (!message) return;
-    this._isFollowing = false;
-    // What is far away is laid out when it comes into view, which moves what is below it.
-    const reveal = (/** @type {number} */ times) => {
-      message.scrollIntoView({ block: "center" });
-      if (times) requestAnimationFrame(() => reveal(times - 1));
-    };
-    reveal(3);
-    markWords(message, query.replaceAll('"', " ").split(/\s+/).filter(Boolean));
+    const words = markWords(message, query.replaceAll('"', " ").split(/\s+/).filter(Boolean));
+    this._place.hold(words ?? message);
   }
 
   /**
@@ -195,14 +176,14 @@ export class Thread {
       this._showApprovals(state.pending);
       this._showUnfinished(state);
     }
-    this._scrollIfFollowing();
+    this._place.settleSoon();
   }
 
   /** Show an event. Events without a handler here are of no interest to the thread. */
   handle(name, data) {
     const handler = /** @type {any} */ (this)[`_on${name}`];
     if (handler) handler.call(this, data);
-    this._scrollIfFollowing();
+    this._place.settleSoon();
   }
 
   _onTurnStarted() {
@@ -384,27 +365,35 @@ export class Thread {
     return shown.slice(near);
   }
 
-  /** Draw a turn in its place. What this thread knows of the end stays as it is. */
-  _drawFar(node) {
-    const far = this._far.get(node);
-    if (far === undefined) return;
-    this._far.delete(node);
-    this._near.unobserve(node);
+  /**
+   * Draw turns in their places. What this thread knows of the end stays as it is.
+   *
+   * @param {Element[]} nodes
+   */
+  _drawFar(nodes) {
     const { _question, _speaker, _spent, _output, _turnOutputs, _chips } = this;
-    this._place = node;
-    this._question = far.question;
-    this._chips = new Map();
-    for (const entry of far.turn) this._draw(entry);
-    this._place = null;
+    const earlier = new Map();
+    this._place.replace(nodes, () => {
+      for (const node of nodes) {
+        const { turn, question } = /** @type {FarTurn} */ (this._far.get(node));
+        this._far.delete(node);
+        this._near.unobserve(node);
+        this._next = node;
+        this._question = question;
+        this._chips = new Map();
+        for (const entry of turn) this._draw(entry);
+        for (const [id, chip] of this._chips) earlier.set(id, chip);
+      }
+    });
+    this._next = null;
     // Ids of calls may come again: those of the end stay.
-    Object.assign(this, { _question, _speaker, _spent, _output, _turnOutputs, _chips: new Map([...this._chips, ..._chips]) });
-    node.remove();
+    Object.assign(this, { _question, _speaker, _spent, _output, _turnOutputs, _chips: new Map([...earlier, ..._chips]) });
   }
 
   /** Draw the far turns with entries between these numbers. */
   _drawThrough(/** @type {number} */ to, from = 0) {
-    for (const [node, { turn, to: last }] of this._far)
-      if (turn[0].sequence_number <= to && last >= from) this._drawFar(node);
+    const isAsked = (/** @type {FarTurn} */ { turn, to: last }) => turn[0].sequence_number <= to && last >= from;
+    this._drawFar([...this._far].flatMap(([node, far]) => (isAsked(far) ? [node] : [])));
   }
 
   /** The time and the cost of the turn so far, under the name of its speaker. */
@@ -634,47 +623,12 @@ export class Thread {
   }
 
   _insert(node) {
-    this._node.insertBefore(node, this._place ?? this._draft?.node ?? null);
-  }
-
-  _listenForScrolling() {
-    const byPerson = () => (this._isScrolledByPerson = true);
-    const done = () => (this._isScrolledByPerson = false);
-    for (const name of ["wheel", "touchmove"]) this._scroller.addEventListener(name, byPerson, { passive: true });
-    this._scroller.addEventListener("pointerdown", (event) => {
-      if (event.target === this._scroller) byPerson(); // the scroll bar
-    });
-    document.addEventListener("keydown", (event) => {
-      const isTyping = event.target instanceof Element && event.target.closest("input, textarea, select");
-      if (SCROLL_KEYS.has(event.key) && !isTyping) byPerson();
-    });
-    this._scroller.addEventListener("scroll", () => this._onScroll(), { passive: true });
-    this._scroller.addEventListener("scrollend", done);
-  }
-
-  _onScroll() {
-    const { scrollHeight, scrollTop, clientHeight } = this._scroller;
-    // Find-in-page scrolls too, and the page does not get the keys for it: only it goes up by far while nothing was taken away.
-    const isFound = scrollTop < this._seen.top - NEAR && scrollHeight >= this._seen.height;
-    this._seen = { top: scrollTop, height: scrollHeight };
-    if (scrollHeight - scrollTop - clientHeight < NEAR) this._isFollowing = true;
-    else if (this._isScrolledByPerson || isFound) this._isFollowing = false;
-    this._latest.hidden = this._isFollowing;
+    this._node.insertBefore(node, this._next ?? this._draft?.node ?? null);
   }
 
   /** Bring the end into view, and keep it there. */
   follow() {
-    this._scrollToEnd(true);
-  }
-
-  _scrollIfFollowing() {
-    if (this._isFollowing) requestAnimationFrame(() => this._scrollToEnd(false));
-  }
-
-  _scrollToEnd(isSure) {
-    if (isSure) this._isFollowing = true;
-    if (this._isFollowing) this._scroller.scrollTop = this._scroller.scrollHeight;
-    this._latest.hidden = this._isFollowing;
+    this._place.follow();
   }
 }
 
@@ -698,13 +652,13 @@ function remark(text) {
 }
 
 /**
- * Highlight words in a node, without changing it.
+ * Highlight words in a node, without changing it: where the first one stands.
  *
  * @param {HTMLElement} node
  * @param {string[]} words
  */
 function markWords(node, words) {
-  if (!("highlights" in CSS)) return;
+  if (!("highlights" in CSS)) return null;
   const ranges = [];
   const texts = document.createTreeWalker(node, NodeFilter.SHOW_TEXT);
   for (let text = texts.nextNode(); text; text = texts.nextNode()) {
@@ -719,6 +673,7 @@ function markWords(node, words) {
     }
   }
   CSS.highlights.set("found", new Highlight(...ranges));
+  return ranges[0]?.startContainer.parentElement;
 }
 
 /** The numbers of the entries that a compaction is about. */
