@@ -26,11 +26,11 @@ from antiphon.wire import formats
 from antiphon_chat.offline import OfflineModel
 
 MODELS = {
-    "openai-chat": "gpt-4o",
-    "openai-responses": "gpt-4o",
-    "anthropic": "claude-sonnet-4-5",
-    "gemini": "gemini-2.5-pro",
-    "gemini-interactions": "gemini-2.5-pro",
+    "openai-chat": "gpt-5.5",
+    "openai-responses": "gpt-5.5",
+    "anthropic": "claude-sonnet-5",
+    "gemini": "gemini-3-pro",
+    "gemini-interactions": "gemini-3-pro",
 }
 
 

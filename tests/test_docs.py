@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -147,6 +148,33 @@ def test_the_demos_run(example: str, expected: list[str], place: Path) -> None:
     assert list(place.iterdir()) == []
     if example == "the_loop.py":
         assert run.stdout.count("0 rules broken") == len(FORMATS)
+
+
+def test_the_readme_can_be_read_in_three_minutes() -> None:
+    """At most 150 lines, and 480 words outside of code, tables of addresses and pictures: 160 words a minute, read aloud."""
+    for name in ("README.md", "README.zh-CN.md"):
+        text = (ROOT / name).read_text()
+        assert len(text.splitlines()) <= 150, name
+        prose = re.sub(r"!\[[^\]]*\]\([^)]*\)", "", re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S))
+        words = re.findall(r"[A-Za-z0-9][\w'’.-]*", re.sub(r"\]\([^)]*\)", "]", prose))
+        characters = re.findall(r"[\u4e00-\u9fff]", prose)
+        assert len(words) + len(characters) / 2 <= 480, f"{name}: {len(words)} words, {len(characters)} characters"
+
+
+def test_figures_of_the_readme_are_the_measured_ones() -> None:
+    """What was measured is in `bench/results` and in the matrix of clients, and is repeated here exactly."""
+    scenarios = json.loads((ROOT / "bench" / "results" / "failover.json").read_text())["defaults"]
+    passed = sum(one["verdict"] == "pass" for one in scenarios)
+    clients = (ROOT / "docs" / "gateway" / "clients.md").read_text()
+    found = re.search(r"each of the five formats: (\d+) pairs of program and wire, (\d+) runs", clients)
+    assert found is not None
+    assert int(found[1]) * 5 == int(found[2])
+    english, chinese = (ROOT / "README.md").read_text(), (ROOT / "README.zh-CN.md").read_text()
+    assert passed == len(scenarios)
+    assert f"{found[2]} of {found[2]} runs" in english
+    assert f"共 {found[2]} 次运行" in chinese
+    assert f"All {passed} scenarios" in english
+    assert f"{passed} 个场景" in chinese
 
 
 def test_every_yes_of_the_comparison_links_to_a_test() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import runpy
 import subprocess
 import sys
 import tomllib
@@ -182,6 +183,13 @@ def test_a_tag_of_another_version_is_refused(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "the tag v9.9.9 does not name the version" in done.stderr
     assert not list(tmp_path.iterdir())
+
+
+def test_the_changes_begin_with_the_version_that_is_published() -> None:
+    check = runpy.run_path(str(ROOT / "tools" / "release.py"))["check_changes"]
+    check(antiphon.__version__)
+    with pytest.raises(SystemExit, match=r"9\.9\.9 and its date were expected"):
+        check("9.9.9")
 
 
 @pytest.mark.slow

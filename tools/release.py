@@ -7,6 +7,7 @@ python tools/release.py try dist [3.12 …]     each package, from its wheel and
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import tempfile
@@ -41,10 +42,20 @@ def build(folder: Path, tag: str = "") -> None:
     (version,) = versions
     if tag and tag != f"v{version}":
         raise SystemExit(f"the tag {tag} does not name the version of the packages, {version}")
+    if tag:
+        check_changes(version)
     for package in ORDER:
         subprocess.run([*UV, "build", "-q", "-o", str(folder), f"packages/{package}"], cwd=ROOT, check=True)
     built = sorted(str(file) for file in folder.iterdir() if file.suffix in {".whl", ".gz"})
     subprocess.run([sys.executable, "-m", "twine", "check", "--strict", *built], check=True)
+
+
+def check_changes(version: str) -> None:
+    """What is published is the first section of the changes, with a date."""
+    first = re.search(r"^## (.+)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    if first is None or not re.fullmatch(rf"{re.escape(version)} \(\d{{4}}-\d\d-\d\d\)", first[1]):
+        found = "nothing" if first is None else first[1]
+        raise SystemExit(f"CHANGELOG.md begins with {found}; {version} and its date were expected")
 
 
 def claimed_versions() -> list[str]:
@@ -66,7 +77,10 @@ def try_out(folder: Path, version: str) -> None:
             files = [_only(folder, one, "-*.whl") for one in needed[:-1]] + [_only(folder, package, pattern)]
             with tempfile.TemporaryDirectory() as home:
                 environment = Path(home) / "env"
-                subprocess.run([*UV, "venv", "-q", "--python", version, str(environment)], check=True)
+                if subprocess.run([*UV, "venv", "-q", "--python", version, str(environment)], check=False).returncode:
+                    raise SystemExit(
+                        f"no Python {version} here, and uv cannot fetch it; make dist PYTHONS=… names others"
+                    )
                 subprocess.run(
                     [*UV, "pip", "install", "-q", "--python", str(environment), *map(str, files)], check=True
                 )

@@ -50,6 +50,30 @@ def broken(question: str) -> str:
     raise ToolException("no such thing")
 
 
+class Whole(BaseChatModel):
+    """A chat model of LangChain that cannot stream: it gives one whole message instead of chunks."""
+
+    @property
+    def _llm_type(self) -> str:
+        return "whole"
+
+    def bind_tools(self, tools: Any, **kwargs: Any) -> Any:
+        return self
+
+    def _generate(self, messages: list[BaseMessage], *args: Any, **kwargs: Any) -> ChatResult:
+        answer = AIMessage("Rain.")
+        if not isinstance(messages[-1], ToolMessage):
+            answer = AIMessage("", tool_calls=[{"name": "weather", "args": {"city": "Oslo"}, "id": "c1"}])
+        return ChatResult(generations=[ChatGeneration(message=answer)])
+
+
+def test_a_model_that_cannot_stream_may_call_tools() -> None:
+    chat = Conversation(LangChainModel(Whole()), tools=[weather])
+    assert ToolLoop(chat).run_sync("Is it raining?").text == "Rain."
+    (call_made,) = next(entry for entry in chat.history.entries if isinstance(entry, ModelOutputEntry)).tool_calls
+    assert call_made.arguments == '{"city":"Oslo"}'
+
+
 class Recorded(BaseChatModel):
     """A chat model of LangChain that plays answers, in pieces, and records what it was sent."""
 

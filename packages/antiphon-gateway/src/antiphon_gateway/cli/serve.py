@@ -29,6 +29,7 @@ from antiphon_gateway.config.store_url import parse_store_url
 if TYPE_CHECKING:
     from antiphon_gateway.app import Gateway, TapeHandler
 
+_USUAL_NAME = "antiphon.toml"
 _HIGHEST_PORT = 65_535
 _MOST_WORKERS = 256
 _FASTEST = 1000
@@ -123,7 +124,8 @@ def configured_by(path: Path | None, overrides: dict[str, Any]) -> Configured:
     """The configuration in the file, or that of the environment. Raises `ConfigError`."""
     if path is None:
         offer = config_from_environment(os.environ, overrides=overrides)
-        return Configured(offer.config, None, offer.summary)
+        unread = f"; {_USUAL_NAME} in this folder is not read without --config" if Path(_USUAL_NAME).exists() else ""
+        return Configured(offer.config, None, offer.summary + unread)
     return Configured(load_config(path, overrides=overrides), path, f"{path}: ok")
 
 

@@ -44,7 +44,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     reprice = actions.add_parser("reprice", help="price past calls again, with the table and [[prices]] of now")
     reprice.add_argument("--since", metavar="DAY", required=True, help="from this UTC day on: 2026-11-01, or 7d")
     reprice.add_argument(
-        "--model", metavar="PATTERN", default="*", help="only these models, as gpt-4o* or openai/* (default: all)"
+        "--model", metavar="PATTERN", default="*", help="only these models, as gpt-5* or openai/* (default: all)"
     )
     reprice.add_argument("--dry-run", action="store_true", help="only show what would change")
     # They may stand before or after the action.

@@ -118,6 +118,17 @@ def test_without_a_file_the_environment_is_served(run: Run) -> None:
     assert "  clients    ANTIPHON_CLIENT_KEY\n" in out
 
 
+def test_a_file_that_is_there_and_not_named_is_mentioned(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    _, out, _ = run("serve", "--check")
+    assert "is not read" not in out
+    Path("antiphon.toml").write_text("")
+    _, out, _ = run("serve", "--check")
+    assert "; antiphon.toml in this folder is not read without --config\n" in out
+
+
 def test_the_schema_is_json(run: Run) -> None:
     code, out, _ = run("serve", "--schema")
     assert code == 0

@@ -237,7 +237,10 @@ class _Answer:
             if thought.native:  # a signature, without which the provider takes no thinking back
                 deltas.append(PartExtended(index, thought.native))
         deltas += self._end_part()
-        written = {chunk["id"]: chunk["args"] for chunk in self._whole.tool_call_chunks}  # as the model wrote them
+        chunks = getattr(
+            self._whole, "tool_call_chunks", ()
+        )  # a model that does not stream gives one whole message instead
+        written = {chunk["id"]: chunk["args"] for chunk in chunks}  # as the model wrote them
         for part in entry.content:
             if isinstance(part, ToolCallRequest):
                 index = self._next()
