@@ -142,7 +142,7 @@ def take_chat(browser: str, address: str, conversation: str) -> None:
     """A conversation with a search, a table and a plan that waits; then its history, at the moment after the plan was made."""
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=browser, args=FLAGS)
-        page = chromium.new_page(**DESKTOP)
+        page = chromium.new_page(**DESKTOP | {"viewport": {"width": 1280, "height": 1180}})
         page.goto(f"{address.partition('#')[0]}#/c/{conversation}")
         page.get_by_text("Alfama without a map").first.wait_for()
         page.locator("#composer-text").fill(BOOKING)
@@ -227,7 +227,6 @@ def take_replay(browser: str, address: str, conversation: str) -> None:
         page.get_by_role("dialog").get_by_role("combobox").first.fill(MODEL)
         page.get_by_role("dialog").get_by_role("button", name="Replay", exact=True).click()
         page.get_by_text("Leave it at home.").first.wait_for()
-        page.get_by_text("Step by step").first.click()
         at_rest(page)
         page.wait_for_timeout(500)
         shot(page, "replay.png")

@@ -7,6 +7,8 @@ import re
 from datetime import UTC, datetime
 from html.parser import HTMLParser
 
+from msgspec.structs import replace
+
 from antiphon.history import (
     AgentHistory,
     ConversationInfo,
@@ -16,6 +18,8 @@ from antiphon.history import (
     ToolCallResultsEntry,
 )
 from antiphon.parts import Image, Text, Thinking, ToolCallRequest, ToolCallResult
+from antiphon.tools.builtin.plan_text import one_plan
+from antiphon.tools.builtin.plan_values import Plan, PlanTask
 from antiphon_chat.language import current_language
 from antiphon_chat.shared.conversations.export import POLICY, export, file_name
 
@@ -109,3 +113,19 @@ def test_the_name_of_the_file_comes_from_the_title() -> None:
     assert file_name("Herons: left/right?", "markdown") == "Herons-left-right.md"
     assert file_name("../../", "markdown") == "conversation.md"
     assert file_name("学习 计划", "html") == "学习-计划.html"
+
+
+def test_a_plan_is_drawn_once_as_it_was_last() -> None:
+    tasks = (PlanTask("t1", f"Go {ATTACK}"), PlanTask("t2", "Wait", due="2026-07-04"))
+    first = Plan("plan-1", f"Herons {ATTACK}", "See one", "active", tasks, NOW, NOW)
+    history = AgentHistory()
+    for plan in (first, replace(first, tasks=(replace(tasks[0], done=True), tasks[1]))):
+        call = ToolCallRequest("update_plan", f"call_{len(history.snapshot().effective)}", "{}")
+        history.append(ModelOutputEntry((call,)))
+        history.append(ToolCallResultsEntry((ToolCallResult.of(call, one_plan("Now:", plan)),)))
+    page = export("html", INFO, history.snapshot()).decode()
+    assert page.count('<section class="plan">') == 1
+    assert re.search("<li>☑ Go &lt;script&gt;.*</li><li>☐ Wait <time>2026-07-04</time></li>", page)
+    assert "1 of 2 done" in page
+    assert "<script>" not in page
+    assert "已完成 1/2" in export("html", INFO, history.snapshot(), "zh").decode()

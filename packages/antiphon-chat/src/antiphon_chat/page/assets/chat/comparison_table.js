@@ -44,7 +44,7 @@ export function drawComparison(node, { branches, steps }) {
     element(
       "table",
       {},
-      element("caption", {}, say("stepByStep")),
+      element("caption", { class: "unseen" }, say("stepByStep")),
       element(
         "thead",
         {},
