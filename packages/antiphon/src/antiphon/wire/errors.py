@@ -157,7 +157,7 @@ def read_provider_error(body: object, status: int | None, table: ErrorTable) -> 
     )
 
 
-def own_extras(error: ProviderError, table: ErrorTable) -> tuple[dict[str, Any], dict[str, Any]]:
+def own_fields(error: ProviderError, table: ErrorTable) -> tuple[dict[str, Any], dict[str, Any]]:
     """Fields to write beside the known ones, for the body and for its error object; empty for another vendor's error."""
     native = error.native or {}
     extras = next((native[origin] for origin in table.vendor_formats if origin in native), {})

@@ -72,10 +72,11 @@ class RequestWriter:
         """The body, after the last message."""
         self.request = request
         body = self.end_messages()
-        self._fix("messages", body)
         self.write_choice(body)
+        self._fix("choice", body)
         self.write_reasoning(body)
-        self._fix("reasoning", body)
+        if self.request.reasoning is not None or self.request.output_format is not None:
+            self._fix("reasoning", body)
         self.write_parameters(body)
         self.write_extras(body)
         self._fix("end", body)

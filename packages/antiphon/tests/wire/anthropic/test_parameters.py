@@ -158,7 +158,7 @@ TUNED = {"temperature": 0.5, "top_p": 0.5, "top_k": 5}
             {"tools": (TOOL,), "tool_choice": ToolChoice("tool", ("missing",))},
             {},
             {"tool_choice": {"type": "auto"}},
-            ["tool_choice.names"],
+            ["tool_choice"],
         ),
         (
             {"tools": (TOOL,), "tool_choice": ToolChoice("required"), "model": "claude-opus-5-5"},

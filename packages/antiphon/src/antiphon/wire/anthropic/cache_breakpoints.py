@@ -32,27 +32,56 @@ Breakpoints: TypeAlias = dict[int, tuple[Any, str]]
 """The written blocks that have a breakpoint, by their identity, each with the path of its part."""
 
 
-def limit_breakpoints(breakpoints: Breakpoints, body: dict[str, Any], limit: int | None, losses: list[Loss]) -> None:
-    """Remove breakpoints beyond the limit, and shorten one-hour ones after five-minute ones."""
-    count = len(breakpoints) if limit is None else limit
-    if len(breakpoints) <= count and not any(_is_one_hour(block) for block, _ in breakpoints.values()):
-        return
-    marked = [block for block in _cached_blocks(body) if id(block) in breakpoints]
-    reason = f"Anthropic accepts at most {count} cache breakpoints; kept the last {count} (AN-18)"
-    if not count:
-        reason = "the model or its host accepts no cache breakpoints; dropped (AN-18)"
-    surplus = max(0, len(marked) - count)
-    for block in marked[:surplus]:
-        _set(block, None)
-        losses.append(Loss(f"{breakpoints[id(block)][1]}.cache_control", "cache_control", reason))
+def judge_breakpoints(marks: Sequence[Any], limit: int | None) -> tuple[int, list[int]]:
+    """How many of the first breakpoints are too many, and which of all have one hour after one of five minutes (AN-18)."""
+    late: list[int] = []
     has_five_minutes = False
-    for block in marked[surplus:]:
-        if not _is_one_hour(block):
+    for position, mark in enumerate(marks):
+        if mark.get("ttl") != "1h":
             has_five_minutes = True
         elif has_five_minutes:
-            _set(block, {**field_of(block, "cache_control"), "ttl": "5m"})
-            reason = "a 1h breakpoint must not follow a 5m one; sent 5m (AN-18)"
-            losses.append(Loss(f"{breakpoints[id(block)][1]}.cache_control.ttl", "ttl", reason))
+            late.append(position)
+    return 0 if limit is None else max(0, len(marks) - limit), late
+
+
+def marked_blocks(body: dict[str, Any]) -> Iterator[tuple[tuple[str | int, ...], Any]]:
+    """The blocks and tools with a breakpoint, each with its path, in the order in which the provider counts them."""
+    messages = body.get("messages")
+    yield from _marked_in(body.get("tools"), ("tools",))
+    yield from _marked_in(body.get("system"), ("system",))
+    for index, message in enumerate(messages if isinstance(messages, list) else ()):
+        yield from _marked_in(field_of(message, "content"), ("messages", index, "content"))
+
+
+def _marked_in(blocks: Any, path: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], Any]]:
+    for position, block in enumerate(blocks if isinstance(blocks, list) else ()):
+        if isinstance(field_of(block, "cache_control"), dict):
+            yield (*path, position), block
+        if block_type(block) == "tool_result":
+            yield from _marked_in(field_of(block, "content"), (*path, position, "content"))
+
+
+def limit_breakpoints(body: dict[str, Any], breakpoints: Breakpoints, limit: int | None, losses: list[Loss]) -> None:
+    """Remove the breakpoints of a request beyond the limit, and shorten one-hour ones after five-minute ones."""
+    marked = [block for _, block in marked_blocks(body)]
+    marks = [field_of(block, "cache_control") for block in marked]
+    surplus, _ = judge_breakpoints(marks, limit)
+    _, late = judge_breakpoints(marks[surplus:], limit)
+    reason = f"Anthropic accepts at most {limit} cache breakpoints; kept the last {limit} (AN-18)"
+    if not limit:
+        reason = "the model or its host accepts no cache breakpoints; dropped (AN-18)"
+    for block in marked[:surplus]:
+        _set(block, None)
+        losses.append(Loss(_path(block, breakpoints), "cache_control", reason))
+    for position in late:
+        block = marked[surplus + position]
+        _set(block, {**marks[surplus + position], "ttl": "5m"})
+        reason = "a 1h breakpoint must not follow a 5m one; sent 5m (AN-18)"
+        losses.append(Loss(f"{_path(block, breakpoints)}.ttl", "ttl", reason))
+
+
+def _path(block: Any, breakpoints: Breakpoints) -> str:
+    return f"{breakpoints[id(block)][1]}.cache_control" if id(block) in breakpoints else "native.cache_control"
 
 
 def _set(block: Any, mark: dict[str, Any] | None) -> None:
@@ -62,27 +91,6 @@ def _set(block: Any, mark: dict[str, Any] | None) -> None:
         del block["cache_control"]
     else:
         block["cache_control"] = mark
-
-
-def _is_one_hour(block: Any) -> bool:
-    mark = field_of(block, "cache_control")
-    return isinstance(mark, dict) and mark.get("ttl") == "1h"
-
-
-def _cached_blocks(body: dict[str, Any]) -> Iterator[Any]:
-    yield from _cached_in(body.get("tools"))
-    yield from _cached_in(body.get("system"))
-    for message in body["messages"]:
-        if isinstance(message, dict):
-            yield from _cached_in(message.get("content"))
-
-
-def _cached_in(blocks: Any) -> Iterator[Any]:
-    for block in blocks if isinstance(blocks, list) else ():
-        if field_of(block, "cache_control") is not None or (type(block) is dict and "cache_control" in block):
-            yield block
-        if block_type(block) == "tool_result":
-            yield from _cached_in(field_of(block, "content"))
 
 
 def mark_body(request: ModelRequest, body: dict[str, Any], limit: int | None) -> None:

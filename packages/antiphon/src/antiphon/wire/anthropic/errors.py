@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import structs
 
-from antiphon.wire.errors import ErrorTable, WrittenError, own_code, own_extras, read_provider_error
+from antiphon.wire.errors import ErrorTable, WrittenError, own_code, own_fields, read_provider_error
 from antiphon.wire.output import ErrorKind, ProviderError
 
 _WRITTEN: dict[ErrorKind, WrittenError] = {
@@ -46,6 +46,6 @@ def read_error(body: object, status: int | None = None) -> ProviderError:
 
 def write_error(error: ProviderError) -> dict[str, Any]:
     """An error body in Anthropic's shape."""
-    outer, inner = own_extras(error, _ERRORS)
+    outer, inner = own_fields(error, _ERRORS)
     name = own_code(error, _ERRORS) or _WRITTEN[error.kind].type
     return {"type": "error", "error": {"type": name, "message": error.message, **inner}, **outer}

@@ -190,9 +190,7 @@ def _format_schema(output_format: Any) -> dict[str, Any] | None:
     return None
 
 
-def write_thinking_and_format(
-    request: ModelRequest, body: dict[str, Any], target: Target, citations_enabled: bool, losses: list[Loss]
-) -> None:
+def write_thinking_and_format(request: ModelRequest, body: dict[str, Any], target: Target, losses: list[Loss]) -> None:
     config: dict[str, Any] = {}
     if request.reasoning is not None:
         thinking, effort = write_reasoning(request.reasoning, target.model, losses)
@@ -202,7 +200,7 @@ def write_thinking_and_format(
             config["effort"] = effort
     output_format = request.output_format
     if output_format is not None:
-        written = _write_output_format(output_format, target.model, citations_enabled, losses)
+        written = _write_output_format(output_format, target.model, losses)
         if written is not None and is_from(output_format, FORMAT):
             body["output_format"] = written
         elif written is not None:
@@ -211,9 +209,7 @@ def write_thinking_and_format(
         body["output_config"] = config
 
 
-def _write_output_format(
-    output_format: OutputFormat, model: Capabilities, citations_enabled: bool, losses: list[Loss]
-) -> dict[str, Any] | None:
+def _write_output_format(output_format: OutputFormat, model: Capabilities, losses: list[Loss]) -> dict[str, Any] | None:
     lose_native(losses, "output_format", output_format.native, FORMAT)
     if output_format.kind == "text":
         return None
@@ -223,20 +219,11 @@ def _write_output_format(
     if output_format.strict is False:
         losses.append(Loss("output_format.strict", "strict", "output formats are always strict; sent as strict"))
     if output_format.kind == "json_object" or output_format.schema is None:
-        losses.append(
-            Loss(
-                "output_format", output_format.kind, "Anthropic requires a schema for an output format; dropped (AN-32)"
-            )
-        )
-    elif model.structured_output is False:
-        losses.append(Loss("output_format", output_format.kind, "model does not support it; dropped (AN-32)"))
-    elif citations_enabled:
-        losses.append(Loss("output_format", output_format.kind, "cannot be combined with citations; dropped (AN-32)"))
-    else:
-        policy = grammar_policy(model, "AN-32", "an output format")
-        schema = rewrite(output_format.schema, policy, losses, "output_format.schema")
-        return {"type": "json_schema", "schema": schema}
-    return None
+        reason = "Anthropic requires a schema for an output format; dropped (AN-32)"
+        losses.append(Loss("output_format", output_format.kind, reason))
+        return None
+    policy = grammar_policy(model, "AN-32", "an output format")
+    return {"type": "json_schema", "schema": rewrite(output_format.schema, policy, losses, "output_format.schema")}
 
 
 def refusals(temperature: Any, top_p: Any, top_k: Any, thinking: Any, target: Target) -> dict[str, Refusal]:

@@ -13,7 +13,7 @@ from typing import Any
 from antiphon.errors import WireError
 from antiphon.parts import Native, Text
 from antiphon.wire.anthropic import FORMAT
-from antiphon.wire.anthropic.cache_breakpoints import limit_breakpoints, mark_body
+from antiphon.wire.anthropic.cache_breakpoints import mark_body
 from antiphon.wire.anthropic.content import collapse_text, read_value
 from antiphon.wire.anthropic.dialects import fit_request, fit_temperature, get_dialect, ignored_loss
 from antiphon.wire.anthropic.limits import HOST_PARAMETERS
@@ -85,12 +85,12 @@ class Writer(RequestWriter):
 
     def begin(self) -> None:
         request, options = self.request, self.options
-        self._extras = request.native.get(FORMAT, {}) if request.native else {}
+        self.extras = request.native.get(FORMAT, {}) if request.native else {}
         self._dialect = dialect = get_dialect(options.dialect) if options.dialect else None
-        if dialect is not None and not dialect.ignored.isdisjoint(self._extras):
-            self.losses += (ignored_loss(dialect, name) for name in self._extras if name in dialect.ignored)
-            self._extras = {name: value for name, value in self._extras.items() if name not in dialect.ignored}
-        host = self._extras.get("anthropic_version")
+        if dialect is not None and not dialect.ignored.isdisjoint(self.extras):
+            self.losses += (ignored_loss(dialect, name) for name in self.extras if name in dialect.ignored)
+            self.extras = {name: value for name, value in self.extras.items() if name not in dialect.ignored}
+        host = self.extras.get("anthropic_version")
         self.target = target_for(self.model, options.version or VERSION, host)
         self.messages = messages = MessageListWriter(self.target, self.losses)
         self._tools: list[Any] = []
@@ -118,7 +118,7 @@ class Writer(RequestWriter):
         )
         if request.stream is not None:
             body["stream"] = request.stream
-        self.messages.finish(self._extras.get("fallback_credit_token") is not None)
+        self.messages.finish(self.extras.get("fallback_credit_token") is not None)
         if self.messages.system:
             body["system"] = collapse_text(self.messages.system)
         if self._tools:
@@ -127,8 +127,7 @@ class Writer(RequestWriter):
         return body
 
     def write_choice(self, body: dict[str, Any]) -> None:
-        has_tools = bool(self._tools or self._extras.get("mcp_servers"))
-        choice = write_tool_choice(self.request, self._tools, self.model, has_tools, self.losses)
+        choice = write_tool_choice(self.request, self.losses)
         if choice is not None:
             body["tool_choice"] = choice
 
@@ -137,7 +136,7 @@ class Writer(RequestWriter):
         if self._dialect is not None:
             request = fit_request(request, self._dialect, body, self.losses)
         if request.reasoning is not None or request.output_format is not None:
-            write_thinking_and_format(request, body, self.target, self.messages.citations_enabled, self.losses)
+            write_thinking_and_format(request, body, self.target, self.losses)
         self.request = request
 
     def write_parameters(self, body: dict[str, Any]) -> None:
@@ -149,7 +148,7 @@ class Writer(RequestWriter):
         if self.request.native is None:
             return
         lose_native(self.losses, "native", self.request.native, FORMAT)
-        for name, value in self._extras.items():
+        for name, value in self.extras.items():
             if name in ("system", "thinking") and name in body:  # malformed (AN-03, AN-19), and something else was sent
                 self.losses.append(Loss(f"native.{name}", name, "not as the API has it; dropped"))
                 continue
@@ -157,8 +156,7 @@ class Writer(RequestWriter):
             body[name] = {**body[name], **value} if is_shared else value
 
     def end_body(self, body: dict[str, Any]) -> None:
-        limit = self.model.cache_breakpoints
-        if self.messages.breakpoints:
-            limit_breakpoints(self.messages.breakpoints, body, limit, self.losses)
-        elif self.request.cache_prompt is not None and (self._dialect is None or self._dialect.caches_marked_prompts):
-            mark_body(self.request, body, limit)
+        if self.request.cache_prompt is None or self.messages.breakpoints:
+            return
+        if self._dialect is None or self._dialect.caches_marked_prompts:
+            mark_body(self.request, body, self.model.cache_breakpoints)

@@ -16,7 +16,6 @@ from antiphon.parts import Native
 from antiphon.wire.anthropic import FORMAT
 from antiphon.wire.anthropic.cache_breakpoints import Breakpoints
 from antiphon.wire.anthropic.limits import (
-    FORCED_CHOICES,
     MAX_OPTIONAL_PARAMETERS,
     MAX_STRICT_TOOLS,
     MAX_UNION_PARAMETERS,
@@ -191,28 +190,19 @@ class _StrictToolLimits:
         self._unions += unions
 
 
-def write_tool_choice(
-    request: ModelRequest, tools: list[Any], capabilities: Capabilities, has_tools: bool, losses: list[Loss]
-) -> dict[str, Any] | None:
-    """The `tool_choice`. `has_tools` includes those of MCP servers."""
+def write_tool_choice(request: ModelRequest, losses: list[Loss]) -> dict[str, Any] | None:
+    """The `tool_choice`, as far as the API has it; the rules about it follow (AN-17)."""
     choice, parallel = request.tool_choice, request.parallel_tool_calls
     if choice is None and parallel is None:
-        return None
-    if not has_tools:
-        reason = "requires tools; dropped (AN-17)"
-        if choice is not None:
-            losses.append(Loss("tool_choice", "tool_choice", reason))
-        if parallel is not None:
-            losses.append(Loss("parallel_tool_calls", "parallel_tool_calls", reason))
         return None
     written: dict[str, Any] = {"type": "auto"}
     if choice is not None:
         kind = _CHOICE_TYPES.get(choice.mode)
-        written = _write_named_choice(choice, tools, losses) if kind is None else {"type": kind}
-    if written["type"] in FORCED_CHOICES and (not capabilities.forced_tool_choice or request.max_output_tokens == 0):
-        reason = 'model does not support forced tool use; sent tool_choice "auto" (AN-17)'
-        losses.append(Loss("tool_choice", written["type"], reason))
-        written = {"type": "auto"}
+        if choice.mode == "allowed":  # the others are left out
+            kind = "any" if choice.must_call else "auto"
+        written = {"type": kind or "tool"}
+        if kind is None and choice.names:
+            written["name"] = NAMES.to_wire(choice.names[0])
     if parallel is not None:
         if written["type"] == "none":
             reason = 'not allowed with tool_choice "none"; dropped (AN-17)'
@@ -222,16 +212,6 @@ def write_tool_choice(
     if choice is not None and choice.native is not None:
         written.update(own_extras(choice.native, losses, "tool_choice", FORMAT))
     return written
-
-
-def _write_named_choice(choice: ToolChoice, tools: list[Any], losses: list[Loss]) -> dict[str, Any]:
-    if choice.mode == "allowed":  # the others are left out
-        return {"type": "any" if choice.must_call else "auto"}
-    name = NAMES.to_wire(choice.names[0]) if choice.names else None
-    if name is None or not is_declared(name, tools):
-        losses.append(Loss("tool_choice.names", "the tool chosen", 'not declared; sent tool_choice "auto" (AN-17)'))
-        return {"type": "auto"}
-    return {"type": "tool", "name": name}
 
 
 def is_declared(name: str, tools: list[Any]) -> bool:

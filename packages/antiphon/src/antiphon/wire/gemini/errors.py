@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from antiphon.wire.errors import ErrorTable, WrittenError, own_code, own_extras, read_provider_error
+from antiphon.wire.errors import ErrorTable, WrittenError, own_code, own_fields, read_provider_error
 from antiphon.wire.output import ErrorKind, ProviderError
 
 STATUSES: dict[ErrorKind, WrittenError] = {
@@ -41,7 +41,7 @@ def read_error(body: object, status: int | None = None) -> ProviderError:
 def write_error(error: ProviderError) -> dict[str, Any]:
     """An error body in Google's shape."""
     row = STATUSES[error.kind]
-    outer, inner = own_extras(error, _ERRORS)
+    outer, inner = own_fields(error, _ERRORS)
     fields = {
         "code": row.status if error.status is None else error.status,
         "message": error.message,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from antiphon.wire.errors import ErrorTable, WrittenError, own_code, own_extras, read_provider_error
+from antiphon.wire.errors import ErrorTable, WrittenError, own_code, own_fields, read_provider_error
 from antiphon.wire.gemini.errors import STATUSES
 from antiphon.wire.gemini_interactions import FORMAT
 from antiphon.wire.output import ErrorKind, ProviderError
@@ -31,7 +31,7 @@ def read_error(body: object, status: int | None = None) -> ProviderError:
 
 def write_error(error: ProviderError) -> dict[str, Any]:
     """An error body in the API's shape."""
-    outer, inner = own_extras(error, _ERRORS)
+    outer, inner = own_fields(error, _ERRORS)
     return {"error": {**error_object(error), **inner}, **outer}
 
 

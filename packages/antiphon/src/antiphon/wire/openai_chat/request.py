@@ -94,7 +94,7 @@ class Writer(RequestWriter):
     messages: MessageListWriter
 
     def begin(self) -> None:
-        self._host = host = get_dialect(self.options.dialect or "openai")
+        self.host = host = get_dialect(self.options.dialect or "openai")
         self.wraps_calls = host.enforces_schemas
         self._accepts_system = self.model.system_messages != "none"
         self._has_begun = False
@@ -133,13 +133,13 @@ class Writer(RequestWriter):
         return body
 
     def write_choice(self, body: dict[str, Any]) -> None:
-        write_tools(self.request, body, self.losses, self._host)
+        write_tools(self.request, body, self.losses, self.host)
 
     def write_parameters(self, body: dict[str, Any]) -> None:
-        write_parameters(self.request, body, self.losses, self._host, self.model)
+        write_parameters(self.request, body, self.losses, self.host, self.model)
 
     def write_extras(self, body: dict[str, Any]) -> None:
-        write_extras(self.request, body, self.losses, self._host)
+        write_extras(self.request, body, self.losses, self.host)
 
 
 def _mentions_json_early(messages: list[Any]) -> bool:

@@ -96,10 +96,7 @@ def write_tools(request: ModelRequest, body: dict[str, Any], losses: list[Loss],
         body["functions"] = functions
     _write_choice(request, body, losses, dialect, declared)
     if request.parallel_tool_calls is not None and (tools or not functions or request.parallel_tool_calls):
-        if tools or dialect.allows_choice_without_tools:
-            body["parallel_tool_calls"] = request.parallel_tool_calls
-        else:
-            losses.append(Loss("parallel_tool_calls", "parallel_tool_calls", "no tools are declared; dropped (OC-19)"))
+        body["parallel_tool_calls"] = request.parallel_tool_calls
 
 
 def _write_tool(declared: DeclaredTool, losses: list[Loss], dialect: Dialect) -> dict[str, Any]:
@@ -182,9 +179,7 @@ def _write_choice(
         return
     is_legacy = choice.source == LEGACY_FUNCTION
     lose_native(losses, "tool_choice", choice.native, FORMAT)
-    if ("functions" if is_legacy else "tools") not in body and not dialect.allows_choice_without_tools:
-        losses.append(Loss("tool_choice", "tool_choice", "no tools are declared; dropped (OC-18)"))
-    elif is_legacy:
+    if is_legacy:
         safe_name = dialect.name_rule.to_wire
         body["function_call"] = {"name": safe_name(choice.names[0])} if choice.names else choice.mode
     else:

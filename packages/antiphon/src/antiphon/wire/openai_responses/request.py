@@ -31,7 +31,7 @@ from antiphon.wire.shapes import RequestReader
 from antiphon.wire.vendors.openai import (
     OPENAI,
     SHARED_PARAMETERS,
-    native_extras,
+    join_extras,
 )
 
 
@@ -57,7 +57,7 @@ def _build_request(entries: list[Any], unread: dict[str, Any]) -> ModelRequest:
         extras["user"] = unread["user"]  # set twice: the field holds the other
     if reader.has_tools or any(type(tool) is Native and has_own_tools(tool.data) for tool in fields.get("tools", ())):
         fields["source"] = SOURCE
-    return ModelRequest(messages=messages, native=native_extras(FORMAT, extras, shared), **fields)
+    return ModelRequest(messages=messages, native=join_extras(FORMAT, extras, shared), **fields)
 
 
 READER = RequestReader("input", Item, PARAMETERS, ITEMS.fit, _entries_of, _build_request)

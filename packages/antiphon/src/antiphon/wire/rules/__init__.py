@@ -238,7 +238,7 @@ class Either(Check, frozen=True):
             yield from row.rules
 
 
-Stage: TypeAlias = Literal["messages", "reasoning", "end"]
+Stage: TypeAlias = Literal["choice", "reasoning", "end"]
 """When a body is fixed: with its messages, with tools and reasoning, or when it is complete."""
 
 

@@ -7,7 +7,7 @@ from collections.abc import Container, Iterator
 from typing import Any
 
 from antiphon.parts import NativeExtras
-from antiphon.wire.errors import ErrorTable, WrittenError, own_code, own_extras
+from antiphon.wire.errors import ErrorTable, WrittenError, own_code, own_fields
 from antiphon.wire.output import ErrorKind, ProviderError
 from antiphon.wire.shapes import Shape, as_dict
 
@@ -34,10 +34,10 @@ def unread_fields(value: dict[str, Any], origin: str, read: Container[str]) -> N
     for key, field in value.items():
         if key not in read and field is not None:
             (shared if key in _SHARED_FIELDS else extras)[key] = field
-    return native_extras(origin, extras, shared)
+    return join_extras(origin, extras, shared)
 
 
-def native_extras(origin: str, extras: dict[str, Any], shared: dict[str, Any]) -> NativeExtras | None:
+def join_extras(origin: str, extras: dict[str, Any], shared: dict[str, Any]) -> NativeExtras | None:
     """Extras of one format, and those that both formats have."""
     native = {OPENAI: shared} if shared else {}
     if extras:
@@ -177,7 +177,7 @@ CHAT_ERRORS, RESPONSES_ERRORS = _table("openai-chat"), _table("openai-responses"
 def write_error(error: ProviderError, table: ErrorTable) -> dict[str, Any]:
     """An error body as OpenAI writes it."""
     row = table.written[error.kind]
-    outer, inner = own_extras(error, table)
+    outer, inner = own_fields(error, table)
     code = own_code(error, table) or row.code
     return {"error": {"message": error.message, "type": row.type, "param": error.param, "code": code, **inner}, **outer}
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from antiphon.wire import rules as rows
 from antiphon.wire.anthropic import FORMAT, SPEC
+from antiphon.wire.anthropic.cache_breakpoints import judge_breakpoints, limit_breakpoints, marked_blocks
 from antiphon.wire.anthropic.limits import (
     FORCED_CHOICES,
     HOST_PARAMETERS,
@@ -31,12 +32,13 @@ from antiphon.wire.anthropic.parameters import (
     target_for,
 )
 from antiphon.wire.anthropic.rules.tables import BODY, ROLES
-from antiphon.wire.anthropic.rules.thinking import FORCED_ADAPTIVE, THINKING_RULES, list_of
+from antiphon.wire.anthropic.rules.thinking import FORCED_ADAPTIVE, THINKING_RULES, list_of, thinking_type
 from antiphon.wire.anthropic.shapes import block_type
 from antiphon.wire.anthropic.tools import is_declared
-from antiphon.wire.capabilities import look_up
+from antiphon.wire.capabilities import Capabilities, look_up
 from antiphon.wire.capabilities.accepted_media import media_problems
 from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
+from antiphon.wire.loss import Loss, other_fields
 from antiphon.wire.rules.sequence import Order, Problem, SequenceJudge
 from antiphon.wire.schema import MAX_SCHEMA_PROBLEMS, count_optional_and_unions, grammar_policy, problems
 
@@ -83,7 +85,8 @@ def _find_unknown_names(body: dict[str, Any], _: rows.Checked) -> Iterator[rows.
 def _find_refused(body: dict[str, Any], found: rows.Checked) -> Iterator[tuple[str, rows.Finding]]:
     if not found.target.is_version_2026_10 and any(name in body for name in SAMPLING):
         present = {name: body.get(name) if rows.is_number(body.get(name)) else None for name in SAMPLING}
-        refused = refusals(present["temperature"], present["top_p"], present["top_k"], None, found.target)
+        thinking = body.get("thinking") if thinking_type(body) == "enabled" else None
+        refused = refusals(present["temperature"], present["top_p"], present["top_k"], thinking, found.target)
         yield from PARAMETER_TABLE.find_refused(present, refused)
 
 
@@ -241,16 +244,46 @@ def _find_prefill(body: dict[str, Any], found: rows.Checked) -> Iterator[rows.Fi
             yield ("messages", final[0]), "the model does not support prefill; the last message must be the user's"
 
 
-def _find_cited_output(body: dict[str, Any], _: rows.Checked) -> Iterator[rows.Finding]:
+def _find_output(body: dict[str, Any], found: rows.Checked) -> Iterator[rows.Finding]:
+    place = _output_place(body)
+    if place is not None:
+        yield from ((place, reason) for reason in _why_no_output(found.model, _has_citations(body)))
+
+
+def _output_place(body: dict[str, Any]) -> str | tuple[str, str] | None:
     config = body.get("output_config")
-    is_inner = not body.get("output_format") and isinstance(config, dict) and bool(config.get("format"))
-    if (body.get("output_format") or is_inner) and any(
+    if body.get("output_format"):
+        return "output_format"
+    return ("output_config", "format") if isinstance(config, dict) and config.get("format") else None
+
+
+def _has_citations(body: dict[str, Any]) -> bool:
+    return any(
         isinstance(citations := block.get("citations"), dict) and citations.get("enabled") is True
         for _index, _role, blocks in _messages(body)
         for block in blocks
         if isinstance(block, dict)
-    ):
-        yield ("output_config", "format") if is_inner else "output_format", "cannot be combined with citations"
+    )
+
+
+def _why_no_output(model: Capabilities, has_citations: bool) -> Iterator[str]:
+    if model.structured_output is False:
+        yield "the model does not support output formats"
+    if has_citations:
+        yield "cannot be combined with citations"
+
+
+def _drop_output(body: dict[str, Any], writing: Any) -> None:
+    place = _output_place(body)
+    reasons = _why_no_output(writing.model, writing.messages.citations_enabled) if place is not None else ()
+    for reason in islice(reasons, 1):
+        if place == "output_format" or len(body["output_config"]) == 1:
+            del body["output_format" if place == "output_format" else "output_config"]
+        else:
+            del body["output_config"]["format"]
+        losses = writing.losses
+        losses[:] = [loss for loss in losses if not loss.path.startswith("output_format.schema")]  # it is not sent
+        losses.append(Loss("output_format", writing.request.output_format.kind, f"{reason}; dropped (AN-32)"))
 
 
 def _find_tools(body: dict[str, Any], found: rows.Checked) -> Iterator[tuple[str, rows.Finding]]:
@@ -298,36 +331,37 @@ def _find_choice(body: dict[str, Any], found: rows.Checked) -> Iterator[rows.Fin
             yield ("tool_choice", "type"), "the model does not support forced calls"
 
 
+def _fit_choice(body: dict[str, Any], writing: Any) -> None:
+    """Leave out a choice without tools, and let the model choose where the choice is not accepted."""
+    choice = body.get("tool_choice")
+    if choice is None or (choice["type"] == "auto" and "tools" in body):  # as nearly all are
+        return
+    whole = {**body, "mcp_servers": writing.extras.get("mcp_servers")}
+    reasons = [message for _, message in _find_choice(whole, rows.Checked(whole, writing.model))]
+    if not reasons:
+        return
+    if "tools" in body or whole["mcp_servers"]:
+        body["tool_choice"] = {"type": "auto", **other_fields(choice, ("type", "name"))}
+        writing.losses.append(Loss("tool_choice", choice["type"], f'{reasons[0]}; sent "auto" (AN-17)'))
+        return
+    del body["tool_choice"]
+    given = [name for name in ("tool_choice", "parallel_tool_calls") if getattr(writing.request, name) is not None]
+    writing.losses.extend(Loss(name, name, f"{reasons[0]}; dropped (AN-17)") for name in given)
+
+
 def _find_breakpoints(body: dict[str, Any], found: rows.Checked) -> Iterator[rows.Finding]:
-    marks = [(path, block["cache_control"]) for path, block in _marked_blocks(body)]
-    limit = found.model.cache_breakpoints
-    if limit is not None and len(marks) > limit:
-        yield "", f"must have at most {limit} blocks with cache_control, not {len(marks)}"
-    has_five_minutes = False
-    for path, mark in marks:
-        if mark.get("ttl") != "1h":
-            has_five_minutes = True
-        elif has_five_minutes:
-            yield (*path, "cache_control", "ttl"), "1h must not come after 5m, in the order tools, system, messages"
+    marked, limit = list(marked_blocks(body)), found.model.cache_breakpoints
+    surplus, late = judge_breakpoints([block["cache_control"] for _, block in marked], limit)
+    if surplus:
+        yield "", f"must have at most {limit} blocks with cache_control, not {len(marked)}"
+    for position in late:
+        place = (*marked[position][0], "cache_control", "ttl")
+        yield place, "1h must not come after 5m, in the order tools, system, messages"
 
 
-def _marked_blocks(body: dict[str, Any]) -> Iterator[tuple[tuple[str | int, ...], dict[str, Any]]]:
-    """The blocks and tools with a breakpoint, in the order in which the provider counts them."""
-    stack: list[tuple[tuple[str | int, ...], Any]] = [
-        (("tools",), body.get("tools")),
-        (("system",), body.get("system")),
-    ]
-    stack += [(("messages", index, "content"), blocks) for index, _, blocks in _messages(body)]
-    for path, blocks in stack:
-        for position, block in enumerate(list_of(blocks)):
-            if not isinstance(block, dict) or (path == ("system",) and block.get("type") != "text"):
-                continue
-            if isinstance(block.get("cache_control"), dict):
-                yield (*path, position), block
-            if block.get("type") == "tool_result":
-                for inner, part in enumerate(list_of(block.get("content"))):
-                    if isinstance(part, dict) and isinstance(part.get("cache_control"), dict):
-                        yield (*path, position, "content", inner), part
+def _limit_breakpoints(body: dict[str, Any], writing: Any) -> None:
+    if writing.messages.breakpoints:
+        limit_breakpoints(body, writing.messages.breakpoints, writing.model.cache_breakpoints, writing.losses)
 
 
 def _find_no_model(body: dict[str, Any], _: rows.Checked) -> Iterator[rows.Finding]:
@@ -404,10 +438,10 @@ RULES = rows.RuleBook(
     rows.CrossRule("AN-06", _find_trailing_space),
     rows.CrossRule("AN-07", _find_prefill),
     *THINKING_RULES,
-    rows.CrossRule("AN-32", _find_cited_output),
+    rows.CrossRule("AN-32", _find_output, stage="reasoning", fix=_drop_output),
     rows.CrossRules(("AN-16", "AN-33"), _find_tools),
-    rows.CrossRule("AN-17", _find_choice),
-    rows.CrossRule("AN-18", _find_breakpoints),
+    rows.CrossRule("AN-17", _find_choice, stage="choice", fix=_fit_choice),
+    rows.CrossRule("AN-18", _find_breakpoints, fix=_limit_breakpoints),
     rows.CrossRule("AN-01", _find_no_model, advisory=True),
     rows.CrossRule("AN-03", _find_ignored_system, advisory=True),
     FORCED_ADAPTIVE,

@@ -326,8 +326,6 @@ _OUTPUT_FORMAT = rows.Object(
 
 
 def _find_output_format(output_format: dict[str, Any], found: rows.Checked) -> Iterator[rows.Finding]:
-    if found.model.structured_output is False:
-        yield "", "the model does not support output formats"
     refused = problems(output_format.get("schema"), grammar_policy(found.model, "AN-32", ""))
     yield from (("schema", problem) for problem in islice(refused, MAX_SCHEMA_PROBLEMS))
 

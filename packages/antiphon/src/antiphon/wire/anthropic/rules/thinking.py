@@ -23,7 +23,7 @@ def _is_of_user(message: Any) -> bool:
     return isinstance(message, dict) and message.get("role") == "user"
 
 
-def _thinking_type(body: dict[str, Any]) -> Any:
+def thinking_type(body: dict[str, Any]) -> Any:
     thinking = body.get("thinking")
     return thinking.get("type") if isinstance(thinking, dict) else None
 
@@ -70,7 +70,7 @@ def _forces_tool(body: dict[str, Any]) -> bool:
 
 def _find_loop_without_thinking(body: dict[str, Any], _: rows.Checked) -> Iterator[rows.Finding]:
     messages = list_of(body.get("messages"))
-    if _thinking_type(body) == "enabled" and messages and _is_of_user(messages[-1]):
+    if thinking_type(body) == "enabled" and messages and _is_of_user(messages[-1]):
         last_call = _last_call_without_thinking(messages)
         if last_call is not None:
             place = ("messages", last_call[0], "content", 0, "type")
@@ -78,24 +78,18 @@ def _find_loop_without_thinking(body: dict[str, Any], _: rows.Checked) -> Iterat
 
 
 def _find_thinking(body: dict[str, Any], found: rows.Checked) -> Iterator[rows.Finding]:
-    kind, model, is_new = _thinking_type(body), found.model, found.target.is_version_2026_10
+    kind, model = thinking_type(body), found.model
     if kind == "disabled" and not model.accepts_thinking("off"):
         yield ("thinking", "type"), "the model cannot do without thinking"
     elif kind == "adaptive" and not model.accepts_thinking("adaptive"):
         yield ("thinking", "type"), "the model does not support adaptive thinking"
-    if kind != "enabled":
-        return
-    if not model.accepts_thinking("budget"):
+    elif kind == "enabled" and not model.accepts_thinking("budget"):
         yield ("thinking", "type"), "the model does not support a thinking budget"
-    if body.get("temperature", 1) != 1 and not is_new:
-        yield "temperature", "must be 1 while thinking"
-    if body.get("top_k") not in (None, -1) and not is_new:
-        yield "top_k", "must not be set while thinking"
 
 
 def _find_conflicts(body: dict[str, Any], found: rows.Checked) -> Iterator[rows.Finding]:
     """What thinking cannot be combined with."""
-    kind, model = _thinking_type(body), found.model
+    kind, model = thinking_type(body), found.model
     if kind == "adaptive" and _is_adaptive_refused(body, found) and found.target.is_on_bedrock:
         yield "tool_choice", "a call cannot be forced while thinking"
     if kind != "enabled":
@@ -115,13 +109,13 @@ def _drop_thinking(body: dict[str, Any], writing: rows.Writing, reason: str, rul
 
 
 def _keep_loop(body: dict[str, Any], writing: rows.Writing) -> None:
-    if _thinking_type(body) == "enabled" and _last_call_without_thinking(body["messages"]) is not None:
+    if thinking_type(body) == "enabled" and _last_call_without_thinking(body["messages"]) is not None:
         _drop_thinking(body, writing, "the current tool loop has no thinking blocks", "AN-30")
 
 
 def _resolve_conflicts(body: dict[str, Any], writing: Any) -> None:
     """Drop thinking that the body rules out, or lower its budget."""
-    kind, target = _thinking_type(body), writing.target
+    kind, target = thinking_type(body), writing.target
     is_forced = _forces_tool(body)
     if kind == "adaptive":
         # Anthropic accepts this for older models too, and does not think then; Bedrock refuses it.
@@ -166,7 +160,7 @@ def _is_adaptive_refused(body: dict[str, Any], found: rows.Checked) -> bool:
 
 
 def _find_forced_adaptive(body: dict[str, Any], found: rows.Checked) -> Iterator[rows.Finding]:
-    if _thinking_type(body) == "adaptive" and _is_adaptive_refused(body, found) and not found.target.is_on_bedrock:
+    if thinking_type(body) == "adaptive" and _is_adaptive_refused(body, found) and not found.target.is_on_bedrock:
         yield "tool_choice", "a call cannot be forced while thinking"
 
 
@@ -176,7 +170,7 @@ def _find_effort(body: dict[str, Any], found: rows.Checked) -> Iterator[rows.Fin
     if not isinstance(effort, str) or effort not in EFFORTS:
         return
     efforts = model.efforts
-    if _thinking_type(body) == "disabled" and model.efforts_without_thinking:
+    if thinking_type(body) == "disabled" and model.efforts_without_thinking:
         efforts = model.efforts_without_thinking
     if efforts is not None and effort not in efforts:
         accepted = f"accepts only {', '.join(efforts)}" if efforts else "does not support an effort"

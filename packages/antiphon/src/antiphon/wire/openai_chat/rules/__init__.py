@@ -247,6 +247,15 @@ def _find_needs_tools(body: dict[str, Any], _: rows.Checked) -> Iterator[tuple[s
             yield rule, (argument, f"is only allowed with {needed}")
 
 
+def _drop_without_tools(body: dict[str, Any], writing: Any) -> None:
+    if writing.host.allows_choice_without_tools:
+        return
+    for rule, (name, message) in list(_find_needs_tools(body, rows.Checked(body, writing.model))):
+        del body[str(name)]
+        field = "tool_choice" if name == "function_call" else str(name)
+        writing.losses.append(Loss(field, field, f"{message}; dropped ({rule})"))
+
+
 def _find_unknown_choice(body: dict[str, Any], _: rows.Checked) -> Iterator[rows.Finding]:
     choice = body.get("tool_choice")
     if not isinstance(choice, dict):
@@ -369,7 +378,7 @@ RULES = rows.RuleBook(
         _place_of,
     ),
     rows.CrossRule("OC-13", _find_media),
-    rows.CrossRules(("OC-18", "OC-19"), _find_needs_tools),
+    rows.CrossRules(("OC-18", "OC-19"), _find_needs_tools, stage="choice", fix=_drop_without_tools),
     rows.CrossRule("OC-18", _find_unknown_choice),
     refused_parameters("OC-26", PARAMETER_TABLE, ("reasoning_effort",)),
     refused_switch("OC-26"),
