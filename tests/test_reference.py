@@ -9,6 +9,7 @@ import sys
 import venv
 from collections import Counter
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 
@@ -24,6 +25,10 @@ PEERS = (
     "langchain-openai==1.7.3",
     "llm==0.36",
 )
+
+
+COMPARED = ("pydantic-ai-slim==2.66.0", "pydantic-ai-harness==0.62.0", "openai-agents==0.24.0")
+"""The releases of the comparison: only their files are looked at, so that they need not install together."""
 
 
 def test_every_public_name_is_on_one_page_of_the_reference() -> None:
@@ -66,6 +71,33 @@ def test_the_site_builds_and_shows_docstrings(tmp_path: Path) -> None:
     assert len(linked) > 30
     assert [name for name in linked if not (site / name).exists()] == []
     assert "ap.repair_messages(" in llms
+
+
+@pytest.mark.slow
+def test_names_in_the_comparison_are_in_the_releases_it_names(tmp_path: Path) -> None:
+    page = (DOCS / "library-comparison.md").read_text()
+    for release in COMPARED:
+        assert f"**{release.replace('-slim', '').replace('==', ' ')}**" in page
+        fetch = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(tmp_path), release]
+        subprocess.run(fetch, check=True, capture_output=True)
+    sources: dict[str, str] = {}
+    for wheel in tmp_path.glob("*.whl"):
+        with ZipFile(wheel) as archive:
+            names = [name for name in archive.namelist() if name.endswith(".py")]
+            sources |= {name.removesuffix(".py").replace("/", "."): archive.read(name).decode() for name in names}
+    named = re.findall(r"`((?:pydantic_ai|pydantic_ai_harness|agents)\.[\w.]+)`", page)
+    assert len(named) > 50
+    assert [name for name in named if not _is_defined(name.split("."), sources)] == []
+
+
+def _is_defined(words: list[str], sources: dict[str, str]) -> bool:
+    """Whether the longest part of a dotted name that is a module or package has all the words after it."""
+    for length in range(len(words), 0, -1):
+        module = ".".join(words[:length])
+        text = "\n".join(source for name, source in sources.items() if name == module or name.startswith(f"{module}."))
+        if text:
+            return all(re.search(rf"\b{word}\b", text) for word in words[length:])
+    return False
 
 
 @pytest.mark.slow

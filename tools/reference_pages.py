@@ -7,6 +7,7 @@ python tools/reference_pages.py --check    only compare; exit code 1 if one is o
 from __future__ import annotations
 
 import argparse
+import inspect
 import json
 import re
 import sys
@@ -94,7 +95,15 @@ def _configuration() -> str:
         ]
         parts.append(
             "\n".join(
-                [f"## {title}", "", table["description"], "", "| key | default | |", "| --- | --- | --- |", *rows]
+                [
+                    f"## {title}",
+                    "",
+                    inspect.cleandoc(table["description"]),
+                    "",
+                    "| key | default | |",
+                    "| --- | --- | --- |",
+                    *rows,
+                ]
             )
         )
     return "\n\n".join(parts)

@@ -95,6 +95,13 @@ def test_overrides_go_first_and_are_named_in_the_version() -> None:
     assert elsewhere is None or elsewhere.total != cost.total
 
 
+def test_an_override_may_name_provider_and_model_as_errors_do() -> None:
+    table = PriceTable([PriceOverride(model="offline/*", input=1.0)])
+    assert table.find("plain", "offline") is not None
+    assert table.find("plain", "ollama") is None
+    assert table.find("plain") is None
+
+
 def test_an_override_is_found_whatever_the_case_of_its_names() -> None:
     table = PriceTable([PriceOverride(model="Qwen/Qwen3-*B", provider="OurHost", input=1.0)])
     for model, provider in (("Qwen/Qwen3-32B", "OurHost"), ("qwen/qwen3-32b", "ourhost")):

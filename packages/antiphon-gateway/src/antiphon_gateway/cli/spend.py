@@ -60,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
     if database is None:
         raise AntiphonError(
             f"there is no ledger at {address} yet; it is made with the first request that `antiphon serve` passes "
-            "on. Name the configuration of the gateway with --config"
+            f"on{'' if arguments.config else '. Name the configuration of the gateway with --config'}"
         )
     try:
         if arguments.action == "reprice":

@@ -45,7 +45,7 @@ Dollars: TypeAlias = Annotated[float, Meta(ge=0)]
 class PriceOverride(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A user's price: `model` is a name or a glob, `provider` restricts it; amounts are dollars per million tokens.
 
-    The case of letters in names does not matter.
+    `provider/model` as one name works too: errors name a target so. The case of letters in names does not matter.
     """
 
     model: Annotated[str, Meta(min_length=1)]
@@ -59,8 +59,9 @@ class PriceOverride(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     def matches(self, model: str, provider: str) -> bool:
         """Whether it is about this model of this provider."""
-        is_its_provider = self.provider.lower() in ("", provider.lower())
-        return is_its_provider and fnmatchcase(model.lower(), self.model.lower())
+        wanted, model, provider = self.model.lower(), model.lower(), provider.lower()
+        is_its_name = fnmatchcase(model, wanted) or ("/" in wanted and fnmatchcase(f"{provider}/{model}", wanted))
+        return is_its_name and self.provider.lower() in ("", provider)
 
     @property
     def price(self) -> Price:
