@@ -266,7 +266,7 @@ class CollectedBody(PausedBody):
     """The body of a request that is passed on while it arrives, collected in `pieces` up to a limit."""
 
     def __init__(self, source: PausedBody, pieces: list[bytes]) -> None:
-        super().__init__(source.length)
+        self.length = source.length
         self._source = source
         self._collected = pieces
         self._room = MAX_BODY_BYTES

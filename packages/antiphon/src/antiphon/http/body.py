@@ -49,51 +49,49 @@ class BodyTooLong(TransportError):
 
 
 class PausedBody:
-    """A body as far as it has arrived. `length` is the declared one; None if it is not known."""
+    """A body as far as it has arrived."""
 
-    _flow: Flow | None = None
-    _receiver: BodyReceiver | None = None
-    _failure: TransportError | None = None
-    _waiter: asyncio.Future[None] | None = None
-    _is_paused = _is_whole = False
+    length: int | None = None
+    """The declared length; None if it is not known."""
+    flow: Flow | None = None
+    """Where it comes from."""
+    receiver: BodyReceiver | None = None
+    """What it is delivered to."""
+    is_whole = False
+    """Whether its reader is woken only when it is complete."""
     is_over = False
     """Whether nothing more will arrive."""
-
-    def __init__(self, length: int | None = None) -> None:
-        self.length = length
-        self._unread: bytes | bytearray = b""
-
-    def attach(self, flow: Flow) -> None:
-        """Where it comes from."""
-        self._flow = flow
+    _unread: bytes | bytearray = b""
+    _failure: TransportError | None = None
+    _waiter: asyncio.Future[None] | None = None
+    _is_paused = False
 
     # What the connection calls: it is a `BodyReceiver`.
 
     def on_body(self, data: bytes) -> None:
         """More of the body has arrived."""
-        if self._receiver is not None:
-            self._receiver.on_body(data)
+        if self.receiver is not None:
+            self.receiver.on_body(data)
             return
         if self.is_over:
             return
         self._unread = join(self._unread, data) if self._unread else data
-        if self._is_whole:
+        if self.is_whole:
             if len(self._unread) <= _WHOLE_BYTES:
                 return
-            self._is_whole = False
-        if len(self._unread) > PAUSE_BYTES and not self._is_paused and self._flow is not None:
+            self.is_whole = False
+        if len(self._unread) > PAUSE_BYTES and not self._is_paused and self.flow is not None:
             self._is_paused = True
-            self._flow.pause()
-        if self._waiter is not None:
-            self._wake()
+            self.flow.pause()
+        self.wake()
 
     def on_complete(self) -> None:
         """The last byte has arrived."""
         self.is_over = True
         waiter = self._waiter
-        if self._receiver is not None:
-            self._receiver.on_complete()
-        elif waiter is not None and not waiter.done():  # as in `_wake`
+        if self.receiver is not None:
+            self.receiver.on_complete()
+        elif waiter is not None and not waiter.done():  # as in `wake`
             self._waiter = None
             waiter.set_result(None)
 
@@ -102,10 +100,10 @@ class PausedBody:
         if self.is_over:
             return
         self.is_over, self._failure = True, error
-        if self._receiver is not None:
-            self._receiver.on_failure(error)
-        elif self._waiter is not None:
-            self._wake()
+        if self.receiver is not None:
+            self.receiver.on_failure(error)
+        else:
+            self.wake()
 
     # What its reader calls.
 
@@ -123,7 +121,7 @@ class PausedBody:
 
     def deliver_to(self, receiver: BodyReceiver) -> None:
         """Deliver it to a receiver, from the first unread byte on. It must not be read as well."""
-        self._receiver = receiver
+        self.receiver = receiver
         if self._unread:
             receiver.on_body(self._take())
         if self._failure is not None:
@@ -133,40 +131,37 @@ class PausedBody:
 
     def pause(self) -> None:
         """Stop reading from the socket."""
-        if not self.is_over and self._flow is not None:
-            self._flow.pause()
+        if not self.is_over and self.flow is not None:
+            self.flow.pause()
 
     def resume(self) -> None:
         """Read from the socket again."""
-        if not self.is_over and self._flow is not None:
-            self._flow.resume()
+        if not self.is_over and self.flow is not None:
+            self.flow.resume()
 
     def abort(self) -> None:
         """It is not read any more: what has not arrived is not wanted, and nothing more is delivered."""
-        self._unread, self._receiver = b"", None
+        self._unread, self.receiver = b"", None
         if not self.is_over:
             self.is_over = True
-            if self._flow is not None:
-                self._flow.abort()
-        if self._waiter is not None:
-            self._wake()
+            if self.flow is not None:
+                self.flow.abort()
+        self.wake()
 
     def _take(self) -> bytes:
         data, self._unread = bytes(self._unread), b""
         if self._is_paused:
-            self._resume_flow()
+            self._is_paused = False
+            self.resume()
         return data
-
-    def _resume_flow(self) -> None:
-        self._is_paused = False
-        self.resume()
 
     def wait(self) -> asyncio.Future[None]:
         """Done when more has arrived, or nothing more will. Cancelling it loses nothing."""
         waiter = self._waiter = asyncio.get_running_loop().create_future()
         return waiter
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
+        """Let the reader look."""
         waiter, self._waiter = self._waiter, None
         if waiter is not None and not waiter.done():
             waiter.set_result(None)

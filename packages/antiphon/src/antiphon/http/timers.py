@@ -72,40 +72,37 @@ class LazyTimer:
             self._on_due()
 
 
-class ConnectionTimer:
+class ConnectionTimer(LazyTimer):
     """Calls `on_deadline` when the present state has lasted too long, and aborts `transport` if its client stalls."""
 
+    __slots__ = ("_on_deadline", "_stall_due", "_stall_seconds", "_transport", "_unsent", "state_due")
+
     def __init__(self, transport: asyncio.Transport, on_deadline: Callable[[], None]) -> None:
+        super().__init__(asyncio.get_running_loop(), self._next_due, self._on_next_due)
+        self.state_due = inf
+        """When the present state has lasted too long. Its owner may move it, and calls `start` if it is before `due` then."""
         self._transport = transport
         self._on_deadline = on_deadline
-        self._loop = asyncio.get_running_loop()
-        self._timer = LazyTimer(self._loop, self._due, self._on_due)
-        self._deadline = inf
         self._stall_due = inf
         self._stall_seconds = inf
         self._unsent = 0
 
     def set_timeout(self, seconds: float) -> None:
         """How long the present state may last from now on."""
-        self._deadline = deadline = self._loop.time() + seconds
-        if deadline < self._timer.due:
-            self._timer.start()
+        self.state_due = self._loop.time() + seconds
+        self.start()
 
     def shorten_timeout(self, seconds: float) -> None:
         """The same, unless less time is left."""
-        self._deadline = min(self._deadline, self._loop.time() + seconds)
-        self._timer.start()
-
-    def clear_timeout(self) -> None:
-        """The present state may last."""
-        self._deadline = inf
+        self.state_due = min(self.state_due, self._loop.time() + seconds)
+        self.start()
 
     def watch_client(self, seconds: float) -> None:
         """The client reads slowly: abort the connection if it takes no byte for `seconds`."""
         self._unsent = unsent_bytes(self._transport)
         self._stall_seconds = seconds
         self._stall_due = self._loop.time() + seconds
-        self._timer.start()
+        self.start()
 
     def stop_watching(self) -> None:
         """The client has caught up."""
@@ -113,23 +110,23 @@ class ConnectionTimer:
 
     def cancel(self) -> None:
         """The connection is closed."""
-        self._deadline = self._stall_due = inf
-        self._timer.cancel()
-        del self._timer, self._on_deadline  # they refer to this object and to the connection
+        super().cancel()
+        self.state_due = self._stall_due = inf
+        del self._on_deadline, self._deadline, self._on_due  # they refer to this object and to the connection
 
-    def _due(self) -> float:
-        return self._deadline if self._deadline < self._stall_due else self._stall_due
+    def _next_due(self) -> float:
+        return self.state_due if self.state_due < self._stall_due else self._stall_due
 
-    def _on_due(self) -> None:
+    def _on_next_due(self) -> None:
         now = self._loop.time()
         if now >= self._stall_due and not self._has_progress(now):
             logger.info("client took no data for %g s; connection aborted", self._stall_seconds)
             self._transport.abort()
             return
-        if now >= self._deadline:
-            self._deadline = inf
+        if now >= self.state_due:
+            self.state_due = inf
             self._on_deadline()
-        self._timer.start()
+        self.start()
 
     def _has_progress(self, now: float) -> bool:
         """Whether the client took any byte since it was looked at last."""

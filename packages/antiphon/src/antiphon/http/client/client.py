@@ -19,10 +19,10 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import suppress
 from contextvars import Context
 from math import inf
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import urljoin
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from antiphon.errors import TransportError
 from antiphon.http.client.address_guard import AddressGuard
@@ -38,13 +38,14 @@ _MAX_DESTINATIONS = 1024
 """Lists of idle connections that are kept although they are empty, and routes of URLs."""
 
 
-class _Route(NamedTuple):
-    """Where a connection for a request leads, the origin and target of the request, and headers for a proxy."""
+class _Route(Struct, eq=False):
+    """Where requests to a URL go: their target, the origin, headers for a proxy, and the idle connections to use."""
 
     destination: Destination
     origin: Origin
     target: str
-    headers: Mapping[str, str] | None = None
+    headers: Mapping[str, str] | None
+    idle: list[ClientConnection]
 
 
 class HttpClient:
@@ -67,7 +68,6 @@ class HttpClient:
         self._unix_path = unix_path
         self._decompresses = decompresses
         self._pools: dict[asyncio.AbstractEventLoop, _Pool] = {}
-        self._routes: dict[str, _Route] = {}
 
     async def send(self, request: HttpRequest, *, follow: bool = True) -> StreamedResponse:
         """Send it and wait for the response head, or all of the response if that `is_whole`. Raises `TransportError`.
@@ -80,12 +80,17 @@ class HttpClient:
         deadline = inf if total is None else now + total
         may_reuse, redirects = request.stream is None, 0
         while True:
-            route = self._routes.get(request.url) or self._route(request)
+            route = pool.routes.get(request.url) or self._route(pool, request)
             head = request_head(request, route.target, route.origin, route.headers)
-            connection = pool.take_idle(route.destination, now) if may_reuse else None
+            connection, idle = None, route.idle
+            while idle and may_reuse and connection is None:
+                connection = idle.pop()
+                if now >= connection.idle_until or connection.transport.is_closing():
+                    connection.abort()
+                    connection = None
             is_reused = connection is not None
             if connection is None:
-                connection = await self._connect(loop, pool, route.destination, request, deadline)
+                connection = await self._connect(loop, pool, route, request, deadline)
             response = connection.send(head, request, route.origin, deadline, decompresses=self._decompresses)
             try:
                 if request.stream is not None:
@@ -128,33 +133,29 @@ class HttpClient:
     def __repr__(self) -> str:
         return f"<HttpClient with {sum(len(pool.connections) for pool in self._pools.values())} connections>"
 
-    def _route(self, request: HttpRequest) -> _Route:
+    def _route(self, pool: _Pool, request: HttpRequest) -> _Route:
         """The route of a request's URL, kept for the next one. Raises `TransportError`."""
         try:
             origin, target = parse_url(request.url)
         except ValueError:
             raise transport_error("invalid_url", request.host, request.timeouts) from None
         proxy = None if self._guard is not None or self._unix_path else self._network.proxy_for(origin)
-        if self._unix_path:
-            route = _Route(Destination(origin, unix_path=self._unix_path), origin, target)
-        elif proxy is None:
-            route = _Route(Destination(origin), origin, target)
+        headers = None
+        if proxy is None:
+            destination = Destination(origin, unix_path=self._unix_path)
         elif origin.scheme == "https":
-            route = _Route(Destination(origin, proxy), origin, target)
+            destination = Destination(origin, proxy)
         else:
+            destination = Destination(proxy.origin, is_proxy=True)
             headers = {"proxy-authorization": proxy.authorization} if proxy.authorization else None
             target = f"http://{origin.authority}{target}"
-            route = _Route(Destination(proxy.origin, is_proxy=True), origin, target, headers)
-        if len(self._routes) >= _MAX_DESTINATIONS:
-            self._routes.clear()
-        self._routes[request.url] = route
-        return route
+        return pool.keep(request.url, _Route(destination, origin, target, headers, pool.idle_list(destination)))
 
     async def _connect(
         self,
         loop: asyncio.AbstractEventLoop,
         pool: _Pool,
-        destination: Destination,
+        route: _Route,
         request: HttpRequest,
         deadline: float,
     ) -> ClientConnection:
@@ -163,8 +164,8 @@ class HttpClient:
         is_total = left < (inf if seconds is None else seconds)
         dialling = loop.create_task(
             dial(
-                destination,
-                lambda: ClientConnection(loop, pool.connections, pool.idle_list(destination)),
+                route.destination,
+                lambda: ClientConnection(loop, pool.connections, route.idle),
                 seconds=left if is_total else seconds,
                 tls=lambda: self._network.tls_context,
                 guard=self._guard,
@@ -215,11 +216,12 @@ class HttpClient:
 
 
 class _Pool:
-    """The connections of one event loop."""
+    """The connections of one event loop, and the routes of the URLs that were asked."""
 
     def __init__(self, generator: AsyncGenerator[None, None]) -> None:
         self.generator = generator
         self.connections: set[ClientConnection] = set()
+        self.routes: dict[str, _Route] = {}
         self.idle: dict[Destination, list[ClientConnection]] = {}
 
     def idle_list(self, destination: Destination) -> list[ClientConnection]:
@@ -228,15 +230,12 @@ class _Pool:
             self.idle = {known: idle for known, idle in self.idle.items() if idle}
         return self.idle.setdefault(destination, [])
 
-    def take_idle(self, destination: Destination, now: float) -> ClientConnection | None:
-        """An idle connection that can be used for another request."""
-        idle = self.idle.get(destination)
-        while idle:
-            connection = idle.pop()
-            if now < connection.idle_until and not connection.transport.is_closing():
-                return connection
-            connection.abort()
-        return None
+    def keep(self, url: str, route: _Route) -> _Route:
+        """Keep the route of a URL."""
+        if len(self.routes) >= _MAX_DESTINATIONS:
+            self.routes.clear()
+        self.routes[url] = route
+        return route
 
 
 async def _send_body(connection: ClientConnection, request: HttpRequest, response: StreamedResponse) -> None:

@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing import Any
 
 from antiphon.errors import TransportError
-from antiphon.http.body import Flow, PausedBody, copy_failure
+from antiphon.http.body import PausedBody, copy_failure
 from antiphon.http.client.request import HttpRequest, Origin, Timeouts, transport_error
 from antiphon.http.client.response_parser import MalformedResponse, ResponseParser
 from antiphon.http.timers import LazyTimer
@@ -36,16 +36,10 @@ logger = logging.getLogger("antiphon.http")
 
 
 class StreamedResponse(PausedBody):
-    """A response that comes over the connection `flow`. With `is_whole` it has arrived when its body is complete."""
+    """A response that comes over a connection."""
 
     status = 0
     headers: Mapping[str, str] = MappingProxyType({})
-
-    def __init__(self, flow: Flow, *, is_whole: bool = False) -> None:
-        self.length = None
-        self._unread = b""
-        self._flow = flow
-        self._is_whole = is_whole
 
     @property
     def body(self) -> PausedBody:
@@ -102,7 +96,8 @@ class ClientConnection(asyncio.Protocol):
         self, head: bytes, request: HttpRequest, origin: Origin, deadline: float, *, decompresses: bool = True
     ) -> StreamedResponse:
         """Send a request. `origin` is for messages. `deadline` is for the whole response, in the loop's time."""
-        response = self._receiver = StreamedResponse(self, is_whole=request.is_whole)
+        response = self._receiver = StreamedResponse()
+        response.flow, response.is_whole = self, request.is_whole
         self._parser = ResponseParser(is_for_head=request.method == "HEAD", decompresses=decompresses)
         self._origin = origin
         self._timeouts = timeouts = request.timeouts
@@ -188,10 +183,13 @@ class ClientConnection(asyncio.Protocol):
         try:
             if not had_head and parser.has_head:
                 receiver.status, receiver.headers = parser.status, parser.headers
-                if receiver._waiter is not None and not receiver._is_whole:
-                    receiver._wake()
+                if not receiver.is_whole:
+                    receiver.wake()
             if content and self._receiver is receiver:
-                receiver.on_body(content)
+                if receiver.receiver is not None:
+                    receiver.receiver.on_body(content)
+                else:
+                    receiver.on_body(content)
             if parser.is_complete and self._receiver is not None:
                 self._finish(parser)
         except Exception:

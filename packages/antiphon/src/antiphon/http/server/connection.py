@@ -18,6 +18,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import aclosing, suppress
 from enum import Enum
+from math import inf
 from typing import cast
 
 from antiphon.http.messages import ClientRequest, Response, ResponseStream, StreamSource
@@ -231,12 +232,15 @@ class ServerConnection(ResponseWriter):
             service.traffic.requests_in_progress += 1
         seconds = service.limits.request_seconds
         request.deadline = time.monotonic() + seconds
-        self._timer.set_timeout(seconds)
+        timer = self._timer
+        timer.state_due = self._loop.time() + seconds
+        if timer.state_due < timer.due:
+            timer.start()
         if incoming.refusal is not None:
             self._send_whole(incoming.refusal)
             return
         if incoming.stream is not None:
-            incoming.stream.attach(_RequestFlow(self._transport))
+            incoming.stream.flow = _RequestFlow(self._transport)
             if incoming.expects_continue and not incoming.stream.is_over:
                 self._transport.write(_CONTINUE)
         if incoming.is_websocket:
@@ -344,7 +348,7 @@ class ServerConnection(ResponseWriter):
             return
         self._closes = False  # the head says that it is upgraded, not that it closes
         self._transport.write(self._head(response, ""))
-        self._timer.clear_timeout()
+        self._timer.state_due = inf
         self._leave_request()
         owner = handler.owner
         self._websocket = WebSocket(
@@ -395,7 +399,7 @@ class ServerConnection(ResponseWriter):
         transport.write(data)
         if transport.get_write_buffer_size():
             self._state = _FLUSHING
-            self._timer.clear_timeout()
+            self._timer.state_due = inf
             transport.set_write_buffer_limits(high=0)  # pauses writing now, and resumes it at exactly zero
         else:
             self._finish_response()
@@ -413,7 +417,10 @@ class ServerConnection(ResponseWriter):
             self._transport.close()
         else:
             self._state = _IDLE
-            self._timer.set_timeout(self._service.keep_alive_seconds)
+            timer = self._timer
+            timer.state_due = self._loop.time() + self._service.keep_alive_seconds
+            if timer.state_due < timer.due:
+                timer.start()
             if self._unread or self._parser.requests or self._parser.is_in_head or self._parser.incoming is not None:
                 self._advance()
 

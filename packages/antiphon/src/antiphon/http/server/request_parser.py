@@ -268,7 +268,8 @@ class RequestParser:
         if incoming.length == 0:
             return
         if handler.takes == "stream":
-            incoming.stream = request.stream = PausedBody(incoming.length)
+            incoming.stream = request.stream = PausedBody()
+            incoming.stream.length = incoming.length
             return
         incoming.max_body = limit = min(service.limits.max_body_bytes, handler.max_body)
         content_type = headers.get("content-type", "")

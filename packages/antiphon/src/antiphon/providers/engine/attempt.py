@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
+from time import monotonic
 from types import MappingProxyType
 from typing import Any, ClassVar
 from urllib.parse import urljoin, urlsplit
@@ -94,8 +95,20 @@ class UpstreamRequest(Struct):
 
     def attempt(self, lease: KeyLease | None, time_left: float | None, report: CallReport) -> UpstreamAttempt:
         """Another attempt with this key."""
-        provider, is_whole = self.provider, not self.streams and not self.assembles
-        request = provider.request(self.url, self.body, self.headers, lease, time_left, is_whole=is_whole)
+        provider = self.provider
+        headers: Mapping[str, str] = provider.headers
+        if lease is not None:
+            headers = provider.keyed_headers.get(lease.secret) or provider.with_key(lease.secret)
+        if self.headers:
+            headers = {**headers, **self.headers}
+        timeouts = provider.timeouts
+        request = HttpRequest(
+            url=self.url,
+            headers=headers,
+            body=self.body,
+            timeouts=timeouts if time_left is None else structs.replace(timeouts, total=time_left),
+            is_whole=not self.streams and not self.assembles,
+        )
         return UpstreamAttempt(
             self, request, lease, report, provider, self.answer_format or provider.wire, provider.clock()
         )
@@ -157,12 +170,15 @@ class UpstreamAttempt(Struct, eq=False):
 
     async def run(self) -> Outcome:
         """Send it, and read the response as far as it has to be judged: the reply, and why it is not an answer."""
-        prepared = self.prepared
+        prepared, provider, began = self.prepared, self.provider, monotonic()
         response: HttpResponse | None = None
         reply: WholeReply | StreamReply | None = None
         problem: ProviderError | None = None
         try:
-            response = await self.provider.send(self.request, self.lease)
+            if provider.authentication is None:
+                response = await provider.transport.send(self.request)
+            else:
+                response = await provider.send_signed(self.request, self.lease)
             self.status, self.headers = response.status, response.headers
             if not 200 <= response.status < prepared.first_error:
                 problem = await self._read_error(response)
@@ -185,12 +201,14 @@ class UpstreamAttempt(Struct, eq=False):
             if response is not None:
                 await response.aclose()
             raise
+        finally:
+            self.report.waiting_seconds += monotonic() - began
+        if isinstance(reply, WholeReply) and not prepared.assembles:  # our own work, not a wait
+            problem = self._judge(reply)
         return reply, problem
 
-    def judge(self, reply: Reply) -> ProviderError | None:
+    def _judge(self, reply: WholeReply) -> ProviderError | None:
         """Why a whole body is not an answer; None if it is one, and then its content is read."""
-        if not isinstance(reply, WholeReply) or self.prepared.assembles:
-            return None
         data, read = reply.body, self.prepared.read
         if data[:1] != b"{" or b'"error"' in data[:2048]:  # does not look like an answer: parse it
             if data.strip() == b"{}":

@@ -74,12 +74,9 @@ class ClientAttempt:
         except BaseException:
             await reply.aclose()
             raise
+        finally:
+            self._report.waiting_seconds += perf_counter() - self._started_at
         return reply, reply.problem
-
-    def judge(self, reply: Reply) -> ProviderError | None:
-        """It was judged when it was read."""
-        del reply
-        return None
 
     def succeeded(self, reply: Reply) -> None:
         """It answered."""

@@ -16,7 +16,7 @@ from msgspec import Struct, structs
 
 from antiphon.errors import AntiphonError
 from antiphon.http.body import read_bounded
-from antiphon.http.client.request import Timeouts
+from antiphon.http.client.request import HttpRequest, Timeouts
 from antiphon.providers.engine.provider import Provider
 from antiphon.providers.engine.reply import UpstreamFailed
 from antiphon.providers.engine.response_reader import error_from_status
@@ -113,7 +113,7 @@ async def request_models(
 
     Never raises for what the host does.
     """
-    request = structs.replace(provider.request(url, (), None, None, None), method="GET", timeouts=timeouts)
+    request = HttpRequest(url=url, headers=provider.headers, method="GET", timeouts=timeouts)
     try:
         async with asyncio.timeout(_MOST_SECONDS):
             sending = provider.send_with_first_key(request) if with_key else provider.transport.send(request)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from random import random as random_fraction
@@ -83,9 +83,11 @@ class Provider:
         self.clock = clock
         values, self._header_secrets = read_headers(headers, environ)
         own = {header.lower(): value for header, value in preset.headers}
-        self._headers = SharedHeaders({"content-type": "application/json", **own, **values})
-        self._keyed_headers: dict[str, SharedHeaders] = {}
-        for header, value in self._headers.items():
+        self.headers = SharedHeaders({"content-type": "application/json", **own, **values})
+        """Of every request, without a key."""
+        self.keyed_headers: dict[str, SharedHeaders] = {}
+        """The same with a key, by the key."""
+        for header, value in self.headers.items():
             if not (header + value).isprintable() or not header.isascii():
                 raise ProviderSetupError(
                     f"{name}: header {header!r} contains characters that HTTP does not allow; remove it"
@@ -101,12 +103,12 @@ class Provider:
             fraction=fraction,
         )
         self.sleep = sleep
-        self._authentication = self._create_authentication(environ)
-        self._timeouts = timeouts
+        self.authentication = self._create_authentication(environ)
+        """What signs requests; None if they are sent as they are written."""
+        self.timeouts = timeouts
         self.url_for = lru_cache(maxsize=_URL_CACHE_SIZE)(self._url_for)
 
     def _create_authentication(self, environ: Mapping[str, str] | None) -> Authentication | None:
-        """What signs requests; None if they are sent as they are written."""
         references = () if self.keys is None else tuple(filter(is_token_source, self.keys.secrets))
         if not references and not self.preset.host and not self.preset.service:
             return None
@@ -116,13 +118,13 @@ class Provider:
 
     def header(self, name: str) -> str:
         """The value that a header of every request has; empty if it has none."""
-        return self._headers.get(name, "")
+        return self.headers.get(name, "")
 
     def _options(self) -> dict[str, Any]:
         options: dict[str, Any] = {} if self.capabilities is None else {"capabilities": self.capabilities}
         if self.reasoning_as_text:
             options["reasoning_as_text"] = True
-        version = self._headers.get("anthropic-version")
+        version = self.headers.get("anthropic-version")
         if self.format == "openai-chat":
             dialect = self.preset.dialect or "compatible"
             is_openai = dialect == "openai" and self.base_url.rstrip("/") == self.preset.base_url
@@ -148,9 +150,9 @@ class Provider:
     def secrets(self) -> tuple[str, ...]:
         """Every value that must not be shown: the keys, tokens in use, and secret headers."""
         keys = () if self.keys is None else self.keys.secrets
-        if self._authentication is None:
+        if self.authentication is None:
             return keys + self._header_secrets
-        return (*keys, *self._authentication.secrets, *self._header_secrets)
+        return (*keys, *self.authentication.secrets, *self._header_secrets)
 
     def scrub(self, error: ProviderError) -> ProviderError:
         """The error without any of the secrets."""
@@ -175,51 +177,31 @@ class Provider:
         """The URL of that API."""
         return self.preset.url_beside("/completions", self.base_url, model, self.api_version)
 
-    def request(
-        self,
-        url: str,
-        body: Sequence[bytes],
-        headers: Mapping[str, str] | None,
-        lease: KeyLease | None,
-        time_left: float | None,
-        *,
-        is_whole: bool = False,
-    ) -> HttpRequest:
-        """The HTTP request of an attempt, with its key and what is left of the total timeout."""
-        combined: Mapping[str, str] = (
-            self._headers if lease is None else self._keyed_headers.get(lease.secret) or self._with_key(lease.secret)
-        )
-        if headers:
-            combined = {**combined, **headers}
-        timeouts = self._timeouts if time_left is None else structs.replace(self._timeouts, total=time_left)
-        return HttpRequest(url=url, headers=combined, body=body, timeouts=timeouts, is_whole=is_whole)
-
-    def _with_key(self, secret: str) -> SharedHeaders:
-        """The headers of every request with a key, kept as long as the key is in use."""
-        if self._authentication is not None and is_token_source(secret):
-            return self._headers
+    def with_key(self, secret: str) -> SharedHeaders:
+        """The headers of every request with a key, kept in `keyed_headers` as long as the key is in use."""
+        if self.authentication is not None and is_token_source(secret):
+            return self.headers
         known = self.keys.secrets if self.keys is not None else ()
-        self._keyed_headers = {
-            known_secret: kept for known_secret, kept in self._keyed_headers.items() if known_secret in known
+        self.keyed_headers = {
+            known_secret: kept for known_secret, kept in self.keyed_headers.items() if known_secret in known
         }
-        headers = SharedHeaders({**self._headers, **self.preset.credential_header(secret)})
-        self._keyed_headers[secret] = headers
+        headers = SharedHeaders({**self.headers, **self.preset.credential_header(secret)})
+        self.keyed_headers[secret] = headers
         return headers
 
-    def send(self, request: HttpRequest, lease: KeyLease | None) -> Awaitable[HttpResponse]:
-        """Send a request of an attempt, signed if its key is a token. Raises `TransportError` or `UpstreamFailed`."""
-        if self._authentication is None:
-            return self.transport.send(request)
-        return _signed(self._authentication.send(request, None if lease is None else lease.secret))
+    def send_signed(self, request: HttpRequest, lease: KeyLease | None) -> Awaitable[HttpResponse]:
+        """Send a request of an attempt by its `authentication`. Raises `TransportError` or `UpstreamFailed`."""
+        assert self.authentication is not None, "its requests are signed"
+        return _signed(self.authentication.send(request, None if lease is None else lease.secret))
 
     async def send_with_first_key(self, request: HttpRequest) -> HttpResponse:
         """Send a request that is not part of a call, such as for a list. It has no effect on the health of the key."""
         secret = self.keys.secrets[0] if self.keys is not None else ""
         if secret and not is_token_source(secret):
             request = structs.replace(request, headers={**request.headers, **self.preset.credential_header(secret)})
-        if self._authentication is None:
+        if self.authentication is None:
             return await self.transport.send(request)
-        return await _signed(self._authentication.send(request, secret))
+        return await _signed(self.authentication.send(request, secret))
 
     @property
     def has_tokens(self) -> bool:
@@ -228,8 +210,8 @@ class Provider:
 
     async def check_token(self) -> None:
         """Raise `UpstreamFailed` if its first key names a token source that gives no token."""
-        if self._authentication is not None and self.keys is not None:
-            await _signed(self._authentication.sign(HttpRequest(url=self.base_url), self.keys.secrets[0]))
+        if self.authentication is not None and self.keys is not None:
+            await _signed(self.authentication.sign(HttpRequest(url=self.base_url), self.keys.secrets[0]))
 
     def _url_for(self, model: str, stream: bool = True) -> str:
         """The address of a call. Raises `UpstreamFailed` for a model that the host serves under another preset."""

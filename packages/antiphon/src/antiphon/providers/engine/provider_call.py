@@ -49,8 +49,9 @@ class CallAttempt(Protocol):
 
     @property
     def should_retry(self) -> str | None: ...
-    async def run(self) -> Outcome: ...
-    def judge(self, reply: Reply) -> ProviderError | None: ...
+    async def run(self) -> Outcome:
+        """The reply and why it is not an answer. The time that it waited is in the report."""
+
     def succeeded(self, reply: Reply) -> None: ...
     def failed(self, error: ProviderError) -> ProviderError: ...
     def close(self) -> None: ...
@@ -128,16 +129,11 @@ class ProviderCall(Struct, eq=False):
         if self.on_send is not None:
             self.on_send(report, target, lease)
         at = 0.0 if settings.total is None else settings.clock()
-        attempt, began = prepared.attempt(lease, settings.total, report), time.monotonic()
-        try:
-            if len(self.targets) == 1 or not prepared.streams:
-                reply, error = await attempt.run()
-            else:
-                reply, error = await self._run_limited(attempt, settings, target)
-        finally:
-            report.waiting_seconds += time.monotonic() - began
-        if reply is not None and error is None:
-            error = attempt.judge(reply)  # our own work, not a wait
+        attempt = prepared.attempt(lease, settings.total, report)
+        if len(self.targets) == 1 or not prepared.streams:
+            reply, error = await attempt.run()
+        else:
+            reply, error = await self._run_limited(attempt, settings, target)
         if reply is not None and (error is None or self._is_accepted(error)):
             attempt.succeeded(reply)
             return reply
@@ -217,15 +213,10 @@ class ProviderCall(Struct, eq=False):
                 except BaseException:
                     health.release(plan.target, self._probe)
                     raise
-                finally:
-                    seconds = time.monotonic() - began
-                    self.report.waiting_seconds += seconds
-                if reply is not None and error is None:
-                    error = attempt.judge(reply)
                 if reply is not None and (error is None or self._is_accepted(error)):
                     attempt.succeeded(reply)
                     if health.is_watched:
-                        health.on_answer(plan.target, seconds)
+                        health.on_answer(plan.target, time.monotonic() - began)
                     return reply
                 step = await self._after(plan, attempt, reply, error)
             elif isinstance(step, Wait):

@@ -230,7 +230,7 @@ class KeyHealth(Health):
         self.last_error: ProviderError | None = None
         self._rejected_at = -inf
         self._policy = policy
-        self._rejected_models: set[str] = set()
+        self.rejected_models: set[str] = set()
         """Models it was rejected for since the last success; two of them reject the key."""
 
     @property
@@ -260,10 +260,8 @@ class KeyHealth(Health):
         return bool(cooldowns)
 
     def on_success(self, model: str, number: int, now: float) -> None:
-        self.successes += 1
-        self._rejected_models.clear()
-        if not self.cooldowns:
-            return
+        """A call succeeded; a key without `cooldowns` and `rejected_models` need not know."""
+        self.rejected_models.clear()
         for scope, cooldown in self._cooldowns_for(model).items():
             if cooldown.cleared_by(number, now):
                 self.clear(scope, now)
@@ -334,7 +332,7 @@ class KeyHealth(Health):
     def reset(self) -> None:
         """Forget everything."""
         super().reset()
-        self._rejected_models.clear()
+        self.rejected_models.clear()
 
     def _merge_cooldown(self, scope: str, until: float, last_call_number: int, now: float) -> None:
         super()._merge_cooldown(scope, until, last_call_number, now)
@@ -376,7 +374,7 @@ class KeyHealth(Health):
             successes=self.successes,
             failures=self.failures,
             last_error=self.last_error,
-            is_unproven=bool(self._rejected_models) and self.is_rejected,
+            is_unproven=bool(self.rejected_models) and self.is_rejected,
         )
 
     def _model_statuses(self, now: float) -> dict[str, ModelStatus]:
@@ -410,12 +408,12 @@ class KeyHealth(Health):
     def _rejected(self, model: str) -> str:
         """The scope that an authentication error rejects: the model, or the whole key if it is the second model."""
         self._note_rejected(model)
-        is_whole = REFUSED in self.cooldowns or len(self._rejected_models) > 1
+        is_whole = REFUSED in self.cooldowns or len(self.rejected_models) > 1
         return REFUSED if is_whole else rejected_scope(model)
 
     def _note_rejected(self, model: str) -> None:
-        if len(self._rejected_models) < 2:
-            self._rejected_models.add(model)
+        if len(self.rejected_models) < 2:
+            self.rejected_models.add(model)
 
     def _seconds(self, error: ProviderError, default: float) -> float:
         return default if error.retry_after is None else min(error.retry_after, self._policy.max_retry_after)

@@ -50,8 +50,11 @@ class KeyLease(Struct, eq=False):
 
     def succeeded(self) -> None:
         """The provider answered."""
-        with self._ring.lock:
-            self._key.on_success(self._model, self._number, self._ring.clock())
+        ring, key = self._ring, self._key
+        with ring.lock:
+            key.successes += 1
+            if key.cooldowns or key.rejected_models:
+                key.on_success(self._model, self._number, ring.clock())
 
     def failed(self, error: ProviderError, *, is_scrubbed: bool = False) -> None:
         """The call failed. The error is kept, without secrets; `is_scrubbed`: it has none any more."""
