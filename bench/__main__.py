@@ -3,7 +3,7 @@
     python -m bench                 every group; one that fails is reported and stops nothing
     python -m bench loop disk       these groups
     python -m bench --resume        the groups that were not measured with this state of the code
-    python -m bench report          only the tables and plots of `docs/performance.md`, from `bench/results/`
+    python -m bench report          only the tables and plots of the documentation, from `bench/results/`
     python -m bench budget          the counts of the hot paths against their budget
     python -m bench failover        what clients get while a provider fails
     python -m bench conform         the conformance suite against other gateways
@@ -32,6 +32,7 @@ from importlib import import_module
 
 from bench.measure import results
 from bench.measure.figures import not_measured
+from bench.measure.tables import PageTable, write_tables
 
 GROUPS = {
     "imports": "bench.library.imports",
@@ -61,6 +62,8 @@ COMMANDS = {
     "walks": "bench.gateway.walks",
 }
 """Commands of their own: `main(arguments)` returns the exit code."""
+SHOWN = ("conform", "context", "effects", "failover")
+"""Those whose results are in guides: `page_tables()` makes the tables."""
 GROUP_SECONDS = 1_200.0
 """The most seconds a group may take."""
 _IN_THIS_PROCESS = "--in-this-process"
@@ -141,7 +144,13 @@ def _write_report() -> int:
 
     for file in report.write(results.read_all(list(GROUPS))):
         print(file.relative_to(results.ROOT))
+    write_tables(page_tables())
     return 0
+
+
+def page_tables() -> list[PageTable]:
+    """The tables of the commands that store results, wherever they are shown."""
+    return [table for name in SHOWN for table in import_module(COMMANDS[name]).page_tables()]
 
 
 if __name__ == "__main__":

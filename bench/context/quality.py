@@ -26,7 +26,7 @@ from antiphon.parts import ToolCallRequest, ToolCallResult
 from antiphon.providers.client import ProviderClient
 from antiphon.providers.local import LocalModel
 from antiphon.tools.context import ToolContext
-from bench.measure.tables import put_table
+from bench.measure.tables import PageTable, write_tables
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "bench" / "results" / "context_quality.json"
@@ -179,20 +179,26 @@ def row(one: Answers) -> str:
     return f"| {one.model} | {one.facts} | {one.tokens_before:,} → {one.tokens_after:,} | {cells} |"
 
 
-def write_tables(answers: Sequence[Answers]) -> None:
-    """Put the table into the pages."""
-    rows = "\n".join(map(row, answers))
-    for page, head in PAGES.items():
-        put_table(page, "bench context quality", f"| {' | '.join(head)} |\n|{' --- |' * len(head)}\n{rows}")
+def stored() -> list[Answers]:
+    """What was measured before."""
+    return msgspec.json.decode(RESULTS.read_bytes(), type=list[Answers]) if RESULTS.exists() else []
+
+
+def page_tables() -> list[PageTable]:
+    """The tables of what is stored."""
+    rows = "\n".join(map(row, stored()))
+    return [
+        PageTable(page, "bench context quality", f"| {' | '.join(head)} |\n|{' --- |' * len(head)}\n{rows}")
+        for page, head in PAGES.items()
+    ]
 
 
 def main(arguments: Sequence[str]) -> int:
     """Ask the models, print the table, and store it with those of earlier runs by the name of the model."""
-    stored = msgspec.json.decode(RESULTS.read_bytes(), type=list[Answers]) if RESULTS.exists() else []
-    kept = {one.model: one for one in stored}
+    kept = {one.model: one for one in stored()}
     for model in arguments or [LOCAL]:
         kept[model] = asyncio.run(ask(model))
         print(row(kept[model]))
     RESULTS.write_bytes(msgspec.json.format(msgspec.json.encode([*kept.values()]), indent=1) + b"\n")
-    write_tables([*kept.values()])
+    write_tables(page_tables())
     return 0

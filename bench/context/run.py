@@ -28,7 +28,7 @@ from antiphon.tools import tool
 from bench.context import quality
 from bench.context.depots import MODEL, QUESTION, SYSTEM, describe
 from bench.context.provider import Bill, Provider
-from bench.measure.tables import put_table
+from bench.measure.tables import PageTable, write_tables
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "bench" / "results" / "context.json"
@@ -123,9 +123,6 @@ def main(arguments: Sequence[str]) -> int:
     """Measure and print; 1 if a compaction let a request exceed the limit."""
     if arguments[:1] == ["quality"]:
         return quality.main(arguments[1:])
-    if list(arguments) == ["table"]:
-        write_tables(msgspec.json.decode(RESULTS.read_bytes(), type=list[Measured]))
-        return 0
     logging.disable(logging.ERROR)
     peers = {name: label.format(_version(package)) for name, (package, label) in OTHERS.items() if _version(package)}
     if not peers:
@@ -145,7 +142,7 @@ def main(arguments: Sequence[str]) -> int:
                     measured.append(_line(rounds, limit, label, bill, is_ours=False))
     if not arguments:
         RESULTS.write_bytes(msgspec.json.format(msgspec.json.encode(measured), indent=1) + b"\n")
-        write_tables(measured)
+        write_tables(page_tables())
     return int(any(one.over for one in measured if one.way.startswith("compaction")))
 
 
@@ -165,11 +162,13 @@ def row(one: Measured) -> str:
     )
 
 
-def write_tables(measured: Sequence[Measured]) -> None:
-    """Put the table into the pages."""
+def page_tables() -> list[PageTable]:
+    """The tables of what is stored, with the answers of models after a compaction."""
+    measured = msgspec.json.decode(RESULTS.read_bytes(), type=list[Measured])
     rows = "\n".join(row(one) for one in measured if one.rounds in SHOWN)
-    for page, head in PAGES.items():
-        put_table(page, "bench context", f"{head}\n| --- | --- | --- | --- | --- | --- | --- |\n{rows}")
+    rule = "| --- | --- | --- | --- | --- | --- | --- |"
+    turns = [PageTable(page, "bench context", f"{head}\n{rule}\n{rows}") for page, head in PAGES.items()]
+    return turns + quality.page_tables()
 
 
 def _version(package: str) -> str:

@@ -20,7 +20,7 @@ import msgspec
 from msgspec import Struct
 
 from bench.effects.ledger import Ledger
-from bench.measure.tables import put_table
+from bench.measure.tables import PageTable, write_tables
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "library" / "effects.md"
@@ -105,7 +105,7 @@ def main(arguments: list[str]) -> int:
                 )
     if not arguments:
         RESULTS.write_bytes(msgspec.json.format(msgspec.json.encode(cases), indent=1) + b"\n")
-        write_table(cases)
+        write_tables(page_tables())
     ours = [case for case in cases if case.framework == "Antiphon"]
     return (
         1 if any(case.rows > 1 or (case.tool == "reconcile" and case.words != "1, model: paid") for case in ours) else 0
@@ -166,8 +166,9 @@ def _start(command: list[str], environment: dict[str, str], folder: Path) -> sub
     )
 
 
-def write_table(cases: list[Case]) -> None:
-    """Put the table into the page."""
+def page_tables() -> list[PageTable]:
+    """The table of what is stored."""
+    cases = msgspec.json.decode(RESULTS.read_bytes(), type=list[Case])
     lines = [
         "| framework | tool | " + " | ".join(POINTS.values()) + " |",
         "| --- | --- |" + " --- |" * len(POINTS),
@@ -179,4 +180,4 @@ def write_table(cases: list[Case]) -> None:
                 number = next(iter(found.values())).version
                 cells = " | ".join(found[point].words if point in found else "" for point in POINTS)
                 lines.append(f"| {framework.name} {number} | {TOOLS[tool]} | {cells} |")
-    put_table(PAGE, "effects", "\n".join(lines))
+    return [PageTable(PAGE, "effects", "\n".join(lines))]

@@ -35,7 +35,7 @@ from bench.gateway.programs import (
     free_port,
     version_of,
 )
-from bench.measure.tables import put_table
+from bench.measure.tables import PageTable, write_tables
 
 SHORT = Times(
     retry_after=1.0,
@@ -220,10 +220,15 @@ def main(arguments: list[str]) -> int:
     if times is not SHORT:
         measured = stored() | measured
         RESULTS.write_bytes(msgspec.json.format(msgspec.json.encode(measured)) + b"\n")
-        put_table(PAGE, "failover", table(measured))
+        write_tables(page_tables())
     print()
     print(table(measured))
     return 0 if measured else 1
+
+
+def page_tables() -> list[PageTable]:
+    """The table of what is stored."""
+    return [PageTable(PAGE, "failover", table(stored()))]
 
 
 def stored() -> dict[str, list[Cell]]:

@@ -1,13 +1,12 @@
 """`python -m bench conform [NAME ...]`: the conformance suite against whole gateways; writes `docs/devtools/conformance.md`.
 
 Each gateway is a program of its own, configured as `antiphon conform --setup NAME` prints. What is installed in
-`.venv-gateway-peers` is measured; the rest keeps its last result. `python -m bench conform report` only writes the page again.
+`.venv-gateway-peers` is measured; the rest keeps its last result.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import sys
 import tempfile
@@ -29,6 +28,7 @@ from antiphon_devtools.conform.report import VERDICTS, as_badge, pair_rows, reas
 from antiphon_devtools.conform.run import OutOfTime, Plan, Result, Runner
 from antiphon_devtools.conform.upstream import MockProviders
 from bench.gateway.programs import PEERS, PORTKEY, ROOT, Contestant, DidNotStart, RunningGateway, free_port
+from bench.measure.tables import PageTable, write_tables
 
 FILE = ROOT / "bench" / "results" / "conform.json"
 PAGE = ROOT / "docs" / "devtools" / "conformance.md"
@@ -41,7 +41,6 @@ TITLES = {
     "tensorzero": "TensorZero",
 }
 NOT_MEASURED = {"bifrost": "its npm package downloads the program from another host when it starts"}
-_PLACE = re.compile(r"(<!-- measured: .*? -->\n).*?(<!-- /measured -->)", re.DOTALL)
 _MOST_FAILURES = 400
 _LONGEST = 1_800.0
 _STARTING = Lock()
@@ -206,19 +205,23 @@ def _cell(counts: list[int]) -> str:
     return f"{passed}/{judged}" + (f" ({refused})" if refused else "")
 
 
-def write_page(measured: list[Measured]) -> None:
-    page = PAGE.read_text()
-    PAGE.write_text(_PLACE.sub(lambda found: found[1] + table(measured) + found[2], page))
+def stored() -> dict[str, Measured]:
+    """What was measured before, by name."""
+    if not FILE.exists():
+        return {}
+    return {each.name: each for each in msgspec.json.decode(FILE.read_bytes(), type=list[Measured])}
+
+
+def page_tables() -> list[PageTable]:
+    """The tables of what is stored."""
+    kept = stored()
+    return [PageTable(PAGE, "conform", table([kept[name] for name in TITLES if name in kept]))]
 
 
 def main(arguments: list[str]) -> int:
     """Measure the gateways that are named, or all; write the results and the page."""
-    kept = (
-        {each.name: each for each in msgspec.json.decode(FILE.read_bytes(), type=list[Measured])}
-        if FILE.exists()
-        else {}
-    )
-    wanted = [] if arguments == ["report"] else arguments or list(TITLES)
+    kept = stored()
+    wanted = arguments or list(TITLES)
     if unknown := sorted(set(wanted) - set(TITLES)):
         print(f"unknown gateway {', '.join(unknown)}; known: {', '.join(TITLES)}", file=sys.stderr)
         return 2
@@ -238,9 +241,8 @@ def main(arguments: list[str]) -> int:
         FILE.write_bytes(msgspec.json.format(msgspec.json.encode(list(kept.values())), indent=1) + b"\n")
         if name == "antiphon":
             BADGE.write_text(as_badge(results))
-    measured = [kept[name] for name in TITLES if name in kept]
-    if not measured:
+    if not kept:
         return 1
-    write_page(measured)
+    write_tables(page_tables())
     print(os.path.relpath(PAGE))
     return 0

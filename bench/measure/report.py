@@ -1,8 +1,7 @@
 """The report: tables and plots made from `bench/results/*.json` alone.
 
-`docs/performance.md` is written by hand except for the parts between `<!-- bench:NAME -->` and `<!-- end -->`, which are filled
-here: the table of a group, the circumstances, or the promises. Plots are SVG files in `docs/pictures`. Making the report twice
-changes nothing.
+`docs/reference/measurements.md` has every figure of the groups and is made here as a whole; `docs/performance.md` is written by
+hand, with the promises filled in. Plots are SVG files in `docs/pictures`. Making the report twice changes nothing.
 """
 
 from __future__ import annotations
@@ -13,26 +12,32 @@ from pathlib import Path
 
 from bench.measure.figures import Figure, Growth
 from bench.measure.plots import Curve, Dot, DotPlot, dot_plots, lines, readable
-from bench.measure.results import FOLDER, ROOT, Results
+from bench.measure.results import ROOT, Results
+from bench.measure.tables import PageTable, write_tables
 
 PAGE = ROOT / "docs" / "performance.md"
 PICTURES = ROOT / "docs" / "pictures"
-TABLES = FOLDER / "README.md"
-_PLACEHOLDER = re.compile(r"(<!-- bench:([a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+TABLES = ROOT / "docs" / "reference" / "measurements.md"
 _PROMISES = ("the promise", "what TensorZero took")
 _RETIRED = ("TensorZero", "Portkey")
 """Archived and acquired products: in the tables, not in the plots."""
+_HEAD = """# Measurements
+
+Every figure of `make bench` with its peer, as stored in `bench/results`. [What they mean](../performance.md): *ours* and *theirs*
+are the fastest runs, with the median in brackets; *at most* is a promise about their ratio.
+
+<!-- made by python -m bench report -->
+
+"""
 _FLOORS = ("by hand", "proxy", "python itself", "msgspec", "splitting", "row for each", "alone", "bytes of the text")
 
 
 def write(kept: Sequence[Results]) -> Iterator[Path]:
     """Write the tables, the page and the plots; the files that were written."""
-    FOLDER.mkdir(exist_ok=True)
-    TABLES.write_text(summary(kept))
+    TABLES.write_text(measurements(kept))
     yield TABLES
-    if PAGE.exists():
-        PAGE.write_text(fill_page(PAGE.read_text(), kept))
-        yield PAGE
+    write_tables(page_tables(kept))
+    yield PAGE
     for name, draw in PLOTS.items():
         if (drawn := draw({results.group: results for results in kept})) is not None:
             file = PICTURES / f"performance-{name}.svg"
@@ -40,47 +45,26 @@ def write(kept: Sequence[Results]) -> Iterator[Path]:
             yield file
 
 
-def summary(kept: Sequence[Results]) -> str:
+def measurements(kept: Sequence[Results]) -> str:
     """All tables on one page."""
-    blocks = [f"## {results.group}\n\n{circumstances([results])}\n{tables(results)}" for results in kept]
-    head = "# Results\n\nMade by `make bench`. [What they mean](../../docs/performance.md).\n\n"
-    return head + "\n".join(blocks)
+    blocks = [f"## {results.group}\n\n{circumstances(results)}\n{tables(results)}" for results in kept]
+    return _HEAD + "\n".join(blocks)
 
 
-def fill_page(page: str, kept: Sequence[Results]) -> str:
-    """The page with its tables. Where a group was not measured, it says so."""
-    by_group = {results.group: results for results in kept}
-
-    def fill(found: re.Match[str]) -> str:
-        name = found[2]
-        if name == "circumstances":
-            text = circumstances(kept)
-        elif name == "promises":
-            text = promises(kept)
-        elif name in by_group:
-            text = tables(by_group[name])
-        else:
-            text = f"Not measured yet: `make bench ONLY={name}`.\n"
-        return f"{found[1]}\n{text}\n{found[3]}"
-
-    return _PLACEHOLDER.sub(fill, page)
+def page_tables(kept: Sequence[Results]) -> list[PageTable]:
+    """What is filled into the page."""
+    return [PageTable(PAGE, "promises", promises(kept))]
 
 
-def circumstances(kept: Sequence[Results]) -> str:
-    """The machine, the times and the load."""
-    sentences = [
-        f"- {results.group}: {results.taken:%Y-%m-%d %H:%M} UTC, in {results.seconds} s, load {results.load[0]:g} before and "
-        f"{results.load[1]:g} after, from `{results.source}`"
-        for results in kept
-    ]
-    machines = {_machine(results): None for results in kept}
-    return "\n".join([*machines, "", *sentences]) + "\n" if sentences else "Nothing was measured yet: `make bench`.\n"
-
-
-def _machine(results: Results) -> str:
+def circumstances(results: Results) -> str:
+    """The machine, the time and the load."""
     machine = results.machine
     versions = ", ".join(f"{name} {version}" for name, version in machine.versions.items())
-    return f"Python {machine.python}, {machine.system}, {machine.cores} cores ({machine.processor}); {versions}."
+    return (
+        f"{results.taken:%Y-%m-%d %H:%M} UTC, in {results.seconds} s, load {results.load[0]:g} before and {results.load[1]:g} "
+        f"after, from `{results.source}`. Python {machine.python}, {machine.system}, {machine.cores} cores "
+        f"({machine.processor}); {versions}.\n"
+    )
 
 
 def promises(kept: Sequence[Results]) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from bench.context import quality
-from bench.measure.tables import put_table
+from bench.measure.tables import PageTable, write_tables
 
 from antiphon.history import ContextEntry
 from antiphon.providers.call import ProviderCallOptions
@@ -47,7 +47,7 @@ def test_answers_are_counted_by_stage(recalls: bool) -> None:
 def test_a_table_replaces_the_one_before_it(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("a\n<!-- x: begin -->\nold\n<!-- x: end -->\nb\n")
-    put_table(page, "x", "| new |")
+    write_tables([PageTable(page, "x", "| new |")])
     assert page.read_text() == "a\n<!-- x: begin -->\n\n| new |\n\n<!-- x: end -->\nb\n"
     with pytest.raises(ValueError, match="has no place for a table"):
-        put_table(page, "y", "| new |")
+        write_tables([PageTable(page, "y", "| new |")])

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 import xml.etree.ElementTree as ElementTree
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from bench.__main__ import GROUPS, main
+from bench.__main__ import GROUPS, main, page_tables
 from bench.measure import report, results
 from bench.measure.figures import Figure, Growth, Timing, compare, run_alternately
 from bench.measure.plots import WIDTH
@@ -97,16 +96,17 @@ def test_tables_show_minimum_median_promise_and_what_was_not_measured() -> None:
     assert "- agno not measured: it is not there" in table
 
 
-def test_filling_a_page_is_idempotent() -> None:
-    places = ("promises", "gateway", "loop")
-    page = "# A\n\n" + "\n".join(f"<!-- bench:{place} -->\noutdated\n<!-- end -->\n" for place in places)
-    kept = [group("gateway", *SMALL)]
-    filled = report.fill_page(page, kept)
-    assert "outdated" not in filled
-    assert "2 of 2 promises hold." in filled
-    assert "| gateway, small request | 0.6 ms | 27 ms | 0.0222x | 0.025x | LiteLLM 1.2 |" in filled
-    assert "Not measured yet: `make bench ONLY=loop`." in filled
-    assert report.fill_page(filled, kept) == filled
+def test_every_figure_of_a_page_is_in_the_stored_results() -> None:
+    """Pages and pictures are what `python -m bench report` makes of `bench/results`: no figure is typed."""
+    kept = results.read_all(list(GROUPS))
+    assert report.TABLES.read_text() == report.measurements(kept)
+    for table in (*report.page_tables(kept), *page_tables()):
+        page = table.page.read_text()
+        assert table.put_into(page) == page, f"{table.page.name}: {table.name} is out of date; python -m bench report"
+    for name, draw in report.PLOTS.items():
+        assert (
+            report.PICTURES / f"performance-{name}.svg"
+        ).read_text() == f"{draw({one.group: one for one in kept})}\n"
 
 
 def test_the_promises_that_do_not_hold_are_named() -> None:
@@ -158,18 +158,6 @@ def assert_inside(root: ElementTree.Element) -> None:
 
 def test_without_results_no_plot_is_drawn() -> None:
     assert [name for name, draw in report.PLOTS.items() if draw({}) is not None] == []
-
-
-def test_the_page_and_the_plots_match_the_results() -> None:
-    kept = results.read_all(list(GROUPS))
-    page = report.PAGE.read_text()
-    assert set(re.findall(r"<!-- bench:([a-z-]+) -->", page)) == {*GROUPS, "circumstances", "promises"}
-    assert report.fill_page(page, kept) == page, "`python -m bench report` rewrites it"
-    for name, draw in report.PLOTS.items():
-        drawn = draw({found.group: found for found in kept})
-        file = report.PICTURES / f"performance-{name}.svg"
-        assert file.exists() is (drawn is not None)
-        assert drawn is None or file.read_text() == drawn + "\n"
 
 
 def test_what_is_written_is_read_back_and_has_a_line_for_each_figure(tmp_path: Path) -> None:
