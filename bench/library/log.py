@@ -21,7 +21,7 @@ from antiphon.history import (
     ToolCallResultsEntry,
     encode_entry,
 )
-from antiphon.history.digest import chain
+from antiphon.history.codec import chain
 from antiphon.history.entries import KnownEntry
 from antiphon.parts import ToolCallRequest, ToolCallResult
 from bench.measure.figures import Figure, compare

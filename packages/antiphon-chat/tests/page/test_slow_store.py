@@ -9,13 +9,14 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import antiphon as ap
 from antiphon.history import AgentHistory, ConversationInfo, HistoryEntry, SqliteStore
 from antiphon.history.lease import Lease
-from antiphon.history.sql.log import Log
+from antiphon.history.sql.log import Log, StoreJournal
 from antiphon_chat.page.live_conversation import LiveConversation
 from page.rig import WAIT, Browser, models, served
 
@@ -43,19 +44,19 @@ class FarLog(Log):
         self.jam.passing("read", conversation)
         return super().read(number, conversation, after)
 
-    def append(
-        self,
-        number: int,
-        conversation: str,
-        entry: HistoryEntry,
-        whole: bytes,
-        epoch: int | None,
-        previous: bytes | None = None,
-        *,
-        is_import: bool = False,
-    ) -> bytes:
-        self.jam.passing("append", conversation)
-        return super().append(number, conversation, entry, whole, epoch, previous, is_import=is_import)
+    def journal(
+        self, number: int, conversation: str, fork: Any, lease: Lease | None = None, *, is_import: bool = False
+    ) -> FarJournal:
+        return FarJournal(self, self._dialect, number, conversation, fork, lease, is_import=is_import)
+
+
+class FarJournal(StoreJournal):
+    """A journal whose writes take as long as a test wants."""
+
+    def write(self, entry: HistoryEntry, stored: bytes) -> None:
+        assert isinstance(self._log, FarLog)
+        self._log.jam.passing("append", self.conversation_id)
+        super().write(entry, stored)
 
 
 class FarStore(SqliteStore):

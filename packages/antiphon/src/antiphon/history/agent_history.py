@@ -43,7 +43,7 @@ from antiphon.history.entries import (
     ToolCallStartedEntry,
 )
 from antiphon.history.inbox import Inbox
-from antiphon.history.journal import Journal, SealedJournal, StoreJournal, inbox_of
+from antiphon.history.journal import Journal, SealedJournal, inbox_of
 from antiphon.history.snapshot import (
     SETTING_KINDS,
     ActiveSettings,
@@ -76,6 +76,8 @@ class AgentHistory:
     ) -> None:
         """A history of these entries. The first `imported` of them were imported: no decision among them counts (law L11)."""
         self._journal = journal
+        self.id = "" if journal is None else journal.conversation_id
+        """The id of the stored conversation; empty for a history in memory."""
         self.inbox: Inbox = inbox_of(journal)
         """What others have for this conversation, until its writer takes it in."""
         self._writing = threading.Lock()
@@ -128,11 +130,6 @@ class AgentHistory:
             report += (*written.repairs, *written.losses)
         messages: list[dict[str, Any]] = written.messages
         return messages
-
-    @property
-    def id(self) -> str:
-        """The id of the stored conversation; empty for a history in memory."""
-        return self._journal.conversation_id if self._journal else ""
 
     @property
     def version(self) -> int:
@@ -267,8 +264,9 @@ class AgentHistory:
                 for entry in self._journal.read(known):
                     self._check_sequence(entry)
                     self._add(entry)
-                if len(self._log) > known and isinstance(self._journal, StoreJournal):  # an import may have grown
-                    self._in_force = replace(self._in_force, imported=self._journal.imported)
+                if len(self._log) > known:  # an import may have grown
+                    imported = getattr(self._journal, "imported", self._in_force.imported)
+                    self._in_force = replace(self._in_force, imported=imported)
                 self.current = self._refresh_snapshot()
                 if self._listeners:
                     for entry in self.current.since(known):

@@ -34,8 +34,9 @@ INLINE_LIMIT = 64 * 1024
 
 DIGEST_PREFIX = "sha256:"
 
-_PREFIX_IN_STORED = b'"sha256:'
-_REFERENCE = re.compile(rb'"(sha256:[0-9a-f]{64})"')
+REFERENCE = b'"data":"sha256:'
+"""How a stored entry refers to an attachment."""
+_NAME = re.compile(rb'"(sha256:[0-9a-f]{64})"')
 
 
 def digest(data: str) -> str:
@@ -53,7 +54,7 @@ def verify_attachment(name: str, data: object, place: str) -> str:
 def extract_media(entry: HistoryEntry, whole: bytes | None = None) -> tuple[bytes, dict[str, str]]:
     """The stored form of `entry`, and the attachments it refers to, by name. `whole` is the entry as JSON, if it is known."""
     stored = encode_entry(entry) if whole is None else whole
-    if len(stored) <= INLINE_LIMIT and _PREFIX_IN_STORED not in stored:
+    if len(stored) <= INLINE_LIMIT and REFERENCE not in stored:
         return stored, {}
     attachments: dict[str, str] = {}
 
@@ -78,7 +79,7 @@ def restore_media(entry: HistoryEntry, load: Callable[[str], str]) -> HistoryEnt
 def references(entry: HistoryEntry) -> set[str]:
     """The attachments a stored entry names. Of one this version cannot read: all it seems to name."""
     if isinstance(entry, OpaqueEntry):
-        return {name.decode() for name in _REFERENCE.findall(entry.raw)}
+        return {name.decode() for name in _NAME.findall(entry.raw)}
     names: list[str] = []
 
     def collect(data: str) -> str:

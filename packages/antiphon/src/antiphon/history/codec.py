@@ -12,6 +12,12 @@ readers would misread new files; new kinds and fields do not need it, thanks to 
 A store keeps a checksum of each row beside it, so a bit flipped on the disk is an error and never a different text. In SQLite a
 body of `PACK_FROM` bytes or more is stored as a zlib stream where that is smaller. The first byte distinguishes the two: JSON
 begins with a brace or white space, a stream with `PACKED_MARK`. The checksum covers the body as it is stored.
+
+Each entry's digest covers its stored bytes and the digest of the entry before it. So the last digest, the head, covers the whole
+log: if it was noted elsewhere, it shows later whether an entry was changed, inserted or removed. A fork has the digests of its
+parent up to the fork. Large media are covered through the hash by which an entry names them. The chain is the same in every store
+and in an export. A program that can write to the store can also write a new chain; only a head kept elsewhere proves more than an
+accident.
 """
 
 from __future__ import annotations
@@ -19,9 +25,10 @@ from __future__ import annotations
 import logging
 import reprlib
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import reduce
+from hashlib import sha256
 from operator import attrgetter, or_
 from typing import Any, TypeAlias, TypeVar
 from zlib import crc32
@@ -215,6 +222,30 @@ def _decode_opaque(stored: bytes, problem: Exception) -> OpaqueEntry:
         sequence_number=head.sequence_number,
         timestamp=head.timestamp,
     )
+
+
+FIRST_DIGEST = bytes(32)
+"""The digest before the first entry."""
+
+
+def entry_digest(previous: bytes, stored: bytes) -> bytes:
+    """The digest of an entry with these stored bytes, after the one with the digest `previous`."""
+    return sha256(previous + stored).digest()
+
+
+def chain(bodies: Iterable[bytes], previous: bytes = FIRST_DIGEST) -> Iterator[bytes]:
+    """The digests of entries that follow each other."""
+    for body in bodies:
+        previous = entry_digest(previous, body)
+        yield previous
+
+
+def head_of(bodies: Iterable[bytes]) -> bytes:
+    """The digest of the last of a conversation's entries."""
+    head = FIRST_DIGEST
+    for digest in chain(bodies):
+        head = digest
+    return head
 
 
 def to_microseconds(at: datetime | None) -> int:

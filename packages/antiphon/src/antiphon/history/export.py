@@ -23,8 +23,7 @@ from msgspec import Struct
 
 from antiphon.errors import ConversationExists, ImportFormatError, SequenceError, StoreDamaged, UnknownConversation
 from antiphon.history.attachments import digest, extract_media, references
-from antiphon.history.codec import SCHEMA, decode_entry
-from antiphon.history.digest import FIRST_DIGEST, chain
+from antiphon.history.codec import FIRST_DIGEST, SCHEMA, chain, decode_entry
 from antiphon.history.entries import HistoryEntry, OpaqueEntry
 from antiphon.history.store import ConversationInfo, HistoryStore, check_tags, check_text
 from antiphon.ids import is_id, new_id
@@ -43,7 +42,7 @@ class ExportHead(Struct, frozen=True, kw_only=True, omit_defaults=True):
     forked_at: int | None = None
     tags: tuple[str, ...] = ()
     head: str = ""
-    """The digest of the last entry (see `digest.py`), in hexadecimal; empty in exports of earlier versions."""
+    """The digest of the last entry (see `codec.py`), in hexadecimal; empty in exports of earlier versions."""
 
     @classmethod
     def new(cls, title: str, tags: Iterable[str] = ()) -> ExportHead:

@@ -20,10 +20,8 @@ from msgspec import Struct
 from antiphon.closing import Closable
 from antiphon.errors import StoreError, UnknownRun
 from antiphon.history.agent_history import AgentHistory
-from antiphon.history.digest import Tombstone, Verification
 from antiphon.history.entries import HistoryEntry
 from antiphon.history.inbox import Inbox
-from antiphon.history.journal import StoreJournal
 from antiphon.history.lease import Lease
 from antiphon.ids import ID_LENGTH
 
@@ -143,6 +141,26 @@ class Run(Struct, frozen=True, kw_only=True):
         return "running" if self.state == "waiting" and self.lease is not None else self.state
 
 
+class Verification(Struct, frozen=True, kw_only=True):
+    """What checking a conversation found. `head` is computed from the entries; `problem` is empty if all is well."""
+
+    conversation: str
+    entries: int
+    head: str
+    undigested: int = 0
+    """Entries that were stored without a digest, by an earlier version."""
+    problem: str = ""
+
+
+class Tombstone(Struct, frozen=True, kw_only=True):
+    """What is left of a deleted conversation: that it existed, how long it was, and its head. None of its content."""
+
+    id: str
+    deleted: datetime
+    entries: int
+    head: str
+
+
 class HistoryStore(Closable):
     """Stored conversations."""
 
@@ -177,7 +195,7 @@ class HistoryStore(Closable):
 
     def _open(self, conversation: str, lease: Lease | None = None, *, is_import: bool = False) -> AgentHistory:
         row = self._log.find(conversation)
-        journal = StoreJournal(self._log, self.fork, row.number, row.id, lease, is_import=is_import)
+        journal = self._log.journal(row.number, row.id, self.fork, lease, is_import=is_import)
         entries = journal.read(after=0)
         if len(entries) != row.version:  # something was appended meanwhile, or a key of the table is damaged
             row = self._log.reread(row, len(entries))

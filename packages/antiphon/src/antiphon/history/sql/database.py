@@ -102,8 +102,7 @@ class SqliteDatabase(Database):
         return f"{column} IN (SELECT value FROM json_each(:{name}))"
 
     def rows(self, statement: str, *, replan: bool = False, **values: Any) -> Rows:  # noqa: ARG002 - for PostgreSQL
-        with self.file.reading() as db:
-            return self.execute(db, statement, **values)
+        return self.file.read(statement, self._bound(statement, values))
 
     def connection(self) -> AbstractContextManager[sqlite3.Connection]:
         return self.file.writing()
@@ -112,10 +111,13 @@ class SqliteDatabase(Database):
         return self.file.transaction()
 
     def execute(self, db: sqlite3.Connection, statement: str, **values: object) -> Rows:
+        return db.execute(statement, self._bound(statement, values)).fetchall()
+
+    def _bound(self, statement: str, values: Mapping[str, object]) -> dict[str, object]:
         bound = {name: value if type(value) is int else _bind_for_sqlite(value) for name, value in values.items()}
         for name in _time_names(statement):
             bound[name] = self.time(name, values)
-        return db.execute(statement, bound).fetchall()
+        return bound
 
     def execute_many(self, db: sqlite3.Connection, statement: str, rows: Iterable[Mapping[str, object]]) -> None:
         db.executemany(statement, rows)

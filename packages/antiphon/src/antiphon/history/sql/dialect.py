@@ -63,8 +63,11 @@ class Dialect(Database):
         """The row of an entry of the conversation of that number."""
 
     @abstractmethod
-    def append_entry(self, db: Any, row: EntryRow, epoch: int | None) -> bool:
-        """Insert an entry if its writer may write, its number is free and its conversation was touched in the minute before."""
+    def append_entry(self, row: EntryRow, epoch: int | None, db: Any = None) -> bool:
+        """Insert an entry if its writer may write, its number is free and its conversation was touched in the minute before.
+
+        Without a `db`, it is a transaction of its own.
+        """
 
     @abstractmethod
     def insert_entries(self, db: Any, rows: Iterable[EntryRow]) -> None:

@@ -12,23 +12,44 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from msgspec import Struct
 
 from antiphon.errors import ConversationExists, StoreDamaged, StoreUnreachable, UnknownConversation, WriterConflict
-from antiphon.history.attachments import DIGEST_PREFIX, extract_media, references, restore_media, verify_attachment
-from antiphon.history.codec import StoredRow, damaged_entry, decode_row, decode_rows, row_body
-from antiphon.history.digest import FIRST_DIGEST, entry_digest, head_of
+from antiphon.history.attachments import (
+    INLINE_LIMIT,
+    REFERENCE,
+    extract_media,
+    references,
+    restore_media,
+    verify_attachment,
+)
+from antiphon.history.codec import (
+    FIRST_DIGEST,
+    StoredRow,
+    damaged_entry,
+    decode_row,
+    decode_rows,
+    entry_digest,
+    head_of,
+    row_body,
+)
 from antiphon.history.entries import HistoryEntry
 from antiphon.history.export import ExportHead
+from antiphon.history.inbox import InboxItem
+from antiphon.history.lease import Lease
 from antiphon.history.sql.database import ConnectionBroken
 from antiphon.history.sql.dialect import Dialect, EntryRow
-from antiphon.history.sql.inbox import SqlInbox
 from antiphon.history.sql.leases import Leases
 from antiphon.history.store import ConversationRow, is_id_abbreviation, single_match
 from antiphon.ids import ID_LENGTH
+
+if TYPE_CHECKING:
+    from antiphon.history.agent_history import AgentHistory
+
+    Forking: TypeAlias = Callable[[str, int], AgentHistory]
 
 logger = logging.getLogger("antiphon.history")
 
@@ -39,7 +60,12 @@ INSERT INTO conversations (id, title, created, parent, forked_at, tags, imported
 VALUES (:id, :title, :created, :parent, :forked_at, :tags, :imported, :created) ON CONFLICT DO NOTHING RETURNING number
 """
 _SET_IMPORTED = "UPDATE conversations SET imported = :imported WHERE number = :number"
-_REFERENCE = f'"{DIGEST_PREFIX}'.encode()
+_PUT = """
+INSERT INTO inbox (number, key, kind, body, at) SELECT number, :key, :kind, :body, :now FROM conversations WHERE number = :number
+ON CONFLICT DO NOTHING RETURNING key
+"""
+_ITEMS = "SELECT key, kind, body FROM inbox WHERE number = :number ORDER BY at, key LIMIT 100"
+_NO_ATTACHMENTS: Mapping[str, str] = {}
 _BATCH = 500
 
 
@@ -76,46 +102,13 @@ class Log:
         """What waits for the conversation of that number."""
         return SqlInbox(self._dialect, number)
 
-    def append(
-        self,
-        number: int,
-        conversation: str,
-        entry: HistoryEntry,
-        whole: bytes,
-        epoch: int | None,
-        previous: bytes | None = None,
-        *,
-        is_import: bool = False,
-    ) -> bytes:
-        """Write one entry, under the epoch of a lease if there is one; returns its digest when it is durable.
+    def journal(
+        self, number: int, conversation: str, fork: Forking, lease: Lease | None = None, *, is_import: bool = False
+    ) -> StoreJournal:
+        """The journal of the conversation of that number and id, under a lease if there is one."""
+        return StoreJournal(self, self._dialect, number, conversation, fork, lease, is_import=is_import)
 
-        `whole` is the entry as JSON, `previous` the digest of the entry before it; None if the writer does not know it.
-        `is_import`: it and all before it were imported.
-        """
-        stored, attachments = extract_media(entry, whole)
-        if previous is None:
-            previous = self.digest_at(number, conversation, entry.sequence_number - 1)
-        digest = entry_digest(previous, stored)
-        dialect = self._dialect
-        row = dialect.entry_row(number, entry, stored, digest)
-        try:
-            if not attachments and not is_import:
-                with dialect.connection() as db:  # a single insert is its own transaction: one fsync and no more
-                    if dialect.append_entry(db, row, epoch):
-                        return digest
-            self._append(_Append(number, conversation, entry.sequence_number, row, attachments, epoch, is_import))
-        except ConnectionBroken:
-            try:
-                new = _Append(number, conversation, entry.sequence_number, row, attachments, epoch, is_import)
-                self._append(new, stored)
-            except StoreUnreachable as error:
-                raise StoreUnreachable(
-                    f"the connection to {self.path} broke while entry {entry.sequence_number} of conversation {conversation} "
-                    f"was written: whether it arrived is not known. Call `refresh()` when the server is back ({error})"
-                ) from error
-        return digest
-
-    def _append(self, new: _Append, sent_before: bytes | None = None) -> None:
+    def append(self, new: _Append, sent_before: bytes | None = None) -> None:
         """Write an entry in a transaction, or raise why it may not be written. `sent_before`: a body that may have arrived."""
         number, sequence = new.number, new.sequence
         while not self._write(new):
@@ -144,7 +137,7 @@ class Log:
         self._dialect.touch(db, new.row)
         if new.is_import:
             self._dialect.execute(db, _SET_IMPORTED, number=new.number, imported=new.sequence)
-        return self._dialect.append_entry(db, new.row, new.epoch)
+        return self._dialect.append_entry(new.row, new.epoch, db)
 
     def insert_entry(self, db: Any, number: int, conversation: str, entry: HistoryEntry) -> None:
         """Write an entry and its attachments as part of a transaction. Raises `LeaseHeld` if the conversation is leased."""
@@ -219,8 +212,8 @@ class Log:
         for rows in self._dialect.entry_batches(number, after + 1):
             first = after + len(entries) + 1
             bodies, decoded = decode_rows(rows, first) or self._decode_each(rows, first, conversation)
-            if _REFERENCE in b"".join(bodies):  # one search, as most conversations have none
-                places += [place for place, body in enumerate(bodies, len(entries)) if _REFERENCE in body]
+            if REFERENCE in b"".join(bodies):  # one search, as most conversations have none
+                places += [place for place, body in enumerate(bodies, len(entries)) if REFERENCE in body]
             entries += decoded
         if places:
             loaded = self.attachments(sorted({name for place in places for name in references(entries[place])}))
@@ -322,3 +315,95 @@ class Log:
             f"entry was meant to be number {sequence_number}. Nothing was written; `refresh()` the history, look at what is new, "
             "and append again"
         )
+
+
+class StoreJournal:
+    """Writes to one conversation, under a lease if there is one. `is_import`: what it writes was imported."""
+
+    def __init__(
+        self,
+        log: Log,
+        dialect: Dialect,
+        number: int,
+        conversation_id: str,
+        fork: Forking,
+        lease: Lease | None = None,
+        *,
+        is_import: bool = False,
+    ) -> None:
+        self.conversation_id = conversation_id
+        self.inbox = log.inbox(number)
+        self._is_import = is_import
+        self._log = log
+        self._dialect = dialect
+        self._fork = fork
+        self._number = number
+        self._epoch = lease.epoch if lease is not None else None
+        self._next = 0
+        self._digest = FIRST_DIGEST
+        """The digest of the entry before `_next`, if this journal wrote it."""
+
+    def write(self, entry: HistoryEntry, stored: bytes) -> None:
+        number, sequence, attachments = self._number, entry.sequence_number, _NO_ATTACHMENTS
+        if len(stored) > INLINE_LIMIT or REFERENCE in stored:
+            stored, attachments = extract_media(entry, stored)
+        previous = self._digest
+        if self._next != sequence:
+            previous = self._log.digest_at(number, self.conversation_id, sequence - 1)
+        digest = entry_digest(previous, stored)
+        row = self._dialect.entry_row(number, entry, stored, digest)
+        is_alone = (
+            not attachments and not self._is_import
+        )  # a single insert is its own transaction: one fsync and no more
+        new = None
+        try:
+            if not is_alone or not self._dialect.append_entry(row, self._epoch):
+                new = self._new(sequence, row, attachments)
+                self._log.append(new)
+        except ConnectionBroken:
+            try:
+                self._log.append(new or self._new(sequence, row, attachments), stored)
+            except StoreUnreachable as error:
+                raise StoreUnreachable(
+                    f"the connection to {self._log.path} broke while entry {sequence} of conversation {self.conversation_id} "
+                    f"was written: whether it arrived is not known. Call `refresh()` when the server is back ({error})"
+                ) from error
+        self._digest, self._next = digest, sequence + 1
+
+    def _new(self, sequence: int, row: EntryRow, attachments: Mapping[str, str]) -> _Append:
+        return _Append(self._number, self.conversation_id, sequence, row, attachments, self._epoch, self._is_import)
+
+    def read(self, after: int) -> Sequence[HistoryEntry]:
+        return self._log.read(self._number, self.conversation_id, after)
+
+    @property
+    def imported(self) -> int:
+        """How many entries of the conversation were imported."""
+        return self._log.find(self.conversation_id).info.imported
+
+    def fork(self, at: int) -> AgentHistory:
+        return self._fork(self.conversation_id, at)
+
+
+class SqlInbox:
+    """The inbox of the conversation of that number, one row for each item."""
+
+    def __init__(self, dialect: Dialect, number: int) -> None:
+        self._dialect = dialect
+        self._number = number
+
+    def put(self, item: InboxItem) -> bool:
+        with self._dialect.connection() as db:
+            put = self._dialect.execute(db, _PUT, key=item.key, kind=item.kind, body=item.body, number=self._number)
+        return bool(put)
+
+    def items(self) -> Sequence[InboxItem]:
+        if not self._dialect.has_inbox:
+            return ()
+        rows = self._dialect.rows(_ITEMS, number=self._number)
+        return [InboxItem(key, kind, bytes(body)) for key, kind, body in rows] if rows else ()
+
+    def remove(self, keys: Iterable[str]) -> None:
+        statement = f"DELETE FROM inbox WHERE number = :number AND {self._dialect.one_of('key', 'keys')}"
+        with self._dialect.connection() as db:
+            self._dialect.execute(db, statement, number=self._number, keys=list(keys))

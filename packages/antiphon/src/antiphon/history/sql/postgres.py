@@ -107,7 +107,10 @@ ORDER BY r.due, r.id LIMIT 1
             "digest": digest,
         }
 
-    def append_entry(self, db: PostgresConnection, row: EntryRow, epoch: int | None) -> bool:
+    def append_entry(self, row: EntryRow, epoch: int | None, db: PostgresConnection | None = None) -> bool:
+        if db is None:
+            with self.connection() as own:
+                return self.append_entry(row, epoch, own)
         if epoch is None:
             return db.execute(_APPEND_FREE, row).rowcount > 0
         return db.execute(_APPEND_LEASED, {**row, "epoch": epoch}).rowcount > 0

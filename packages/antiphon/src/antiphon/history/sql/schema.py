@@ -88,7 +88,7 @@ CREATE INDEX latest_touched ON conversations (touched);
 ALTER TABLE entries ADD COLUMN checksum INTEGER;
 CREATE TABLE lease_clock (boot TEXT NOT NULL, ahead INTEGER NOT NULL);
 """,
-    # The digest of each entry (see `history/digest.py`), NULL in rows that were there before; and deleted conversations.
+    # The digest of each entry (see `history/codec.py`), NULL in rows that were there before; and deleted conversations.
     4: """
 ALTER TABLE entries ADD COLUMN digest BLOB;
 CREATE TABLE tombstones (id TEXT NOT NULL, deleted INTEGER NOT NULL, entries INTEGER NOT NULL, head BLOB NOT NULL);
@@ -192,7 +192,7 @@ ANALYZE conversations (touched)
     ),
     # The checksum of a row (see `codec`). Older workers write none, as in the rows that were there before.
     Migration(3, 1, "ALTER TABLE entries ADD COLUMN checksum integer"),
-    # The digest of an entry (see `history/digest.py`), and deleted conversations. Older workers write neither.
+    # The digest of an entry (see `history/codec.py`), and deleted conversations. Older workers write neither.
     Migration(
         4,
         1,

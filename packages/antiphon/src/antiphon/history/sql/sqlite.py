@@ -102,7 +102,7 @@ ORDER BY r.due, r.id LIMIT 1
     def __init__(self, file: SqliteFile) -> None:
         super().__init__(file)
         self.clock = LeaseClock(file)
-        self._writing: AbstractContextManager[sqlite3.Connection] | None = None
+        self._is_settled = False
         self._lease_time = 0
         """The lease time of the last transaction. A lease that was over then is over."""
         self.has_leases = file.schema >= 2
@@ -117,10 +117,13 @@ ORDER BY r.due, r.id LIMIT 1
         self._read_damaged_entries = _READ_ENTRIES.format(*map(_WITHOUT_TEXT.format, columns))
 
     def connection(self) -> AbstractContextManager[sqlite3.Connection]:
-        if self._writing is None:
-            self.clock.settle()
-            self._writing = self.file.writing()
-        return self._writing
+        if not self._is_settled:
+            self._settle()
+        return self.file.writing()
+
+    def _settle(self) -> None:
+        self.clock.settle()
+        self._is_settled = True
 
     def transaction(self) -> AbstractContextManager[sqlite3.Connection]:
         self.clock.settle()
@@ -144,10 +147,15 @@ ORDER BY r.due, r.id LIMIT 1
         # For `bytes` the driver looks for an adapter every time, which takes longer than to copy them into a `bytearray`.
         return number << SHIFT | sequence, at, bytearray(body), checksum, bytearray(digest)
 
-    def append_entry(self, db: sqlite3.Connection, row: EntryRow, epoch: int | None) -> bool:
+    def append_entry(self, row: EntryRow, epoch: int | None, db: sqlite3.Connection | None = None) -> bool:
         append, given = (_APPEND_FREE, self._lease_time) if epoch is None else (_APPEND_LEASED, epoch)
         key, at = row[:2]
-        return db.execute(append, (*row, key >> SHIFT, given, at - _MINUTE, at)).rowcount > 0
+        values = (*row, key >> SHIFT, given, at - _MINUTE, at)
+        if db is not None:
+            return db.execute(append, values).rowcount > 0
+        if not self._is_settled:
+            self._settle()
+        return self.file.write(append, values) > 0
 
     def insert_entries(self, db: sqlite3.Connection, rows: Iterable[EntryRow]) -> None:
         db.executemany("INSERT INTO entries (key, at, body, checksum, digest) VALUES (?, ?, ?, ?, ?)", rows)

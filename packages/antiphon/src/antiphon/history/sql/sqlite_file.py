@@ -13,10 +13,11 @@ import sqlite3
 import threading
 import time
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from antiphon.errors import StoreDamaged, StoreError, StoreFull, StoreLocked, StoreReadOnly
 from antiphon.private_files import create_private_file, warn_if_exposed
@@ -80,14 +81,37 @@ class SqliteFile:
         if path != _MEMORY and not is_shareable:  # now that it is known to be ours
             warn_if_exposed(path)
 
+    def write(self, statement: str, values: Sequence[object]) -> int:
+        """Execute one statement, durable by itself; returns how many rows it changed."""
+        with self._lock:
+            try:
+                return (self._writing or self._open_writer()).connection.execute(statement, values).rowcount
+            except Exception as error:
+                self._errors.translate(error)
+                raise
+
+    def read(self, statement: str, values: Mapping[str, object]) -> list[tuple[Any, ...]]:
+        """The result of one query."""
+        if self.path == _MEMORY:
+            with self.writing() as db:
+                return db.execute(statement, values).fetchall()
+        reading: _Reading = getattr(self._local, "reading", None) or self._open_reader()
+        try:
+            return reading.connection.execute(statement, values).fetchall()
+        except Exception as error:
+            self._errors.translate(error)
+            raise
+
     def reading(self) -> AbstractContextManager[sqlite3.Connection]:
         """A connection to read with; what is read in one `with` may come from several moments, each consistent."""
         if self.path == _MEMORY:
             return self.writing()
         reading: _Reading | None = getattr(self._local, "reading", None)
-        if reading is None or self._closed:
-            with self._errors:
-                reading = self._local.reading = _Reading(self._connect(), self._errors)
+        return self._open_reader() if reading is None or self._closed else reading
+
+    def _open_reader(self) -> _Reading:
+        with self._errors:
+            reading = self._local.reading = _Reading(self._connect(), self._errors)
         return reading
 
     @contextmanager
@@ -285,14 +309,14 @@ class _Errors:
 class _Reading:
     """A connection to read with. These two are context managers without a generator: there is one around every statement."""
 
-    __slots__ = ("_connection", "_errors")
+    __slots__ = ("_errors", "connection")
 
     def __init__(self, connection: sqlite3.Connection, errors: _Errors) -> None:
-        self._connection = connection
+        self.connection = connection
         self._errors = errors
 
     def __enter__(self) -> sqlite3.Connection:
-        return self._connection
+        return self.connection
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if error is not None:
@@ -302,16 +326,16 @@ class _Reading:
 class _Writing:
     """The connection to write with, for one thread at a time."""
 
-    __slots__ = ("_connection", "_errors", "_lock")
+    __slots__ = ("_errors", "_lock", "connection")
 
     def __init__(self, connection: sqlite3.Connection, lock: threading.RLock, errors: _Errors) -> None:
-        self._connection = connection
+        self.connection = connection
         self._lock = lock
         self._errors = errors
 
     def __enter__(self) -> sqlite3.Connection:
         self._lock.acquire()
-        return self._connection
+        return self.connection
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._lock.release()

@@ -12,15 +12,13 @@ import msgspec
 
 from antiphon.errors import SequenceError, StoreDamaged, StoreUnreachable
 from antiphon.history.agent_history import AgentHistory
-from antiphon.history.digest import FIRST_DIGEST, Tombstone, Verification, entry_digest, head_of
+from antiphon.history.codec import FIRST_DIGEST, entry_digest, head_of
 from antiphon.history.entries import HistoryEntry, ModelInputEntry
 from antiphon.history.export import Export, ExportHead, attachment_line, head_line
 from antiphon.history.inbox import Inbox
-from antiphon.history.journal import StoreJournal
 from antiphon.history.lease import Lease
 from antiphon.history.search_text import default_title, search_excerpt, searchable_text
 from antiphon.history.sql.dialect import Dialect
-from antiphon.history.sql.inbox import SqlInbox
 from antiphon.history.sql.leases import Leases
 from antiphon.history.sql.log import Log
 from antiphon.history.sql.runs import RunTable
@@ -30,6 +28,8 @@ from antiphon.history.store import (
     ConversationRow,
     HistoryStore,
     SearchHit,
+    Tombstone,
+    Verification,
     check_not_negative,
     check_tags,
     check_text,
@@ -71,7 +71,7 @@ class SqlStore(HistoryStore):
         head = ExportHead.new(title, tags)
         with self._dialect.connection() as db:
             number = self._log.insert_conversation(db, head)
-        return AgentHistory(journal=StoreJournal(self._log, self.fork, number, head.id))
+        return AgentHistory(journal=self._log.journal(number, head.id, self.fork))
 
     def count(self, *, tag: str | None = None) -> int:
         check_text("tag", tag)
@@ -199,7 +199,7 @@ class SqlStore(HistoryStore):
         ]
 
     def inbox(self, conversation: str) -> Inbox:
-        return SqlInbox(self._dialect, self._log.find(conversation).number)
+        return self._log.inbox(self._log.find(conversation).number)
 
     def claim(self, conversation: str, holder: str, seconds: float = 30.0) -> Lease | None:
         return self._leases.claim(self._log.find(conversation).number, holder, seconds)
