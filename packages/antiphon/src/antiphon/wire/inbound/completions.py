@@ -19,19 +19,21 @@ from antiphon.errors import WireError
 from antiphon.ids import new_id
 from antiphon.parts import Native, NativeExtras, OutputPart, Refusal, Text
 from antiphon.wire.answer_tables import lose_stop_sequence
-from antiphon.wire.delta import Finished, PartDelta, PartExtended, PartStarted, Started
+from antiphon.wire.delta import Finished, Started
 from antiphon.wire.loss import Loss, lose_native
 from antiphon.wire.openai_chat import response as chat
 from antiphon.wire.openai_chat.content import NAME
 from antiphon.wire.openai_chat.errors import read_error, write_error
 from antiphon.wire.openai_chat.parameters import read_parameters
 from antiphon.wire.openai_chat.stream_reader import StreamReader as ChatStreamReader
-from antiphon.wire.output import ModelOutput, ProviderError
+from antiphon.wire.openai_chat.stream_writer import ChatPart
+from antiphon.wire.openai_chat.stream_writer import StreamWriter as ChatStreamWriter
+from antiphon.wire.output import ModelOutput
 from antiphon.wire.request import Message, ModelRequest
 from antiphon.wire.rules import json_type_name
 from antiphon.wire.spec import FormatSpec, SequenceRule
 from antiphon.wire.streams.sse import SseEvent
-from antiphon.wire.streams.writer import EventWriter, encode_line
+from antiphon.wire.streams.writer import encode_line
 
 __all__ = ["read_error", "write_error"]
 
@@ -41,7 +43,6 @@ scan_usage = chat.scan_usage
 _CHAT = "openai-chat"
 _ONLY_HERE = ("prompt", "echo", "suffix", "best_of")
 _FINGERPRINT = "system_fingerprint"
-_DONE = b"data: [DONE]\n\n"
 
 
 def read_request(body: dict[str, Any]) -> ModelRequest:
@@ -193,40 +194,10 @@ def _reshaped(data: bytes) -> bytes:
     return encode_line({**chunk, "object": "chat.completion.chunk", "choices": choices})
 
 
-class StreamWriter(EventWriter):
-    """Deltas of any format in, the bytes of a stream out. `model` is the name the client asked for."""
+class StreamWriter(ChatStreamWriter):
+    """Deltas of any format in, the bytes of a stream out: chunks of Chat Completions whose choices have a text."""
 
-    def __init__(self, model: str = "") -> None:
-        super().__init__(model)
-        self._head: dict[str, Any] = {}
-        self._candidates: dict[int, int] = {}  # of each part that has text
-        self._parts: dict[int, list[OutputPart]] = {}
-
-    def _on_text(self, delta: PartDelta) -> bytes:
-        candidate = self._candidates.get(delta.index)
-        if candidate is None or candidate in self._finished or not delta.text:
-            return b""
-        return self._chunk(candidate, delta.text)
-
-    def _on_extension(self, extended: PartExtended) -> bytes:
-        if extended.index in self._candidates:
-            lose_native(self.losses, f"parts[{extended.index}]", extended.native)
-        return b""
-
-    def _on_part_end(self, index: int) -> bytes:
-        del index
-        return b""
-
-    def _on_error(self, error: ProviderError) -> bytes:
-        return b"data: " + encode_line(write_error(error)) + b"\n\n"
-
-    def _on_close(self) -> bytes:
-        if self._usage is None:
-            return _DONE
-        usage = chat.write_usage(self._usage)
-        return b"data: " + encode_line({**self._head, "choices": [], "usage": usage}) + b"\n\n" + _DONE
-
-    def _on_start(self, started: Started) -> bytes:
+    def _on_start(self, started: Started) -> None:
         _read_end(started.native, None, self.losses)
         self._head = {
             "id": _completion_id(started.id),
@@ -235,25 +206,37 @@ class StreamWriter(EventWriter):
             "model": self._model or started.model,
             **_head_fields(started.native),
         }
-        return b""
 
-    def _on_part(self, started: PartStarted) -> bytes:
-        part, candidate = started.part, started.candidate
-        self._parts.setdefault(candidate, []).append(part)
-        if not isinstance(part, Text | Refusal):
-            self.losses.append(_lost_part(part, f"parts[{started.index}]"))
-            return b""
-        self._candidates[started.index] = candidate
-        lose_native(self.losses, f"parts[{started.index}]", part.native)
-        return self._chunk(candidate, part.text) if part.text else b""
+    def _open_choices(self, candidate: int) -> None:
+        self._parts_by_choice.setdefault(candidate, [])
 
-    def _on_finish(self, finished: Finished) -> bytes:
+    def _on_part(self, part: ChatPart) -> None:
+        if not isinstance(part.part, Text | Refusal):
+            self._on_whole(part)
+            return
+        self._begin_part(part)
+        self.losses.report_extras(part.part.native)
+        part.before = b"data: " + encode_line(self._head)[:-1] + b',"choices":[{"text":'
+        part.after = b',"index":%d,"logprobs":null,"finish_reason":null}]}\n\n' % part.candidate
+
+    def _on_text(self, part: ChatPart, text: str) -> bytes:
+        return part.before and part.before + encode_line(text) + part.after
+
+    def _on_extension(self, part: ChatPart, native: NativeExtras) -> None:
+        if part.before:
+            self.losses.report_extras(native)
+
+    def _on_part_end(self, part: ChatPart) -> None:
+        """A text needs no end."""
+
+    def _on_whole(self, part: ChatPart) -> None:
+        self._begin_part(part)
+        self.losses.append(_lost_part(part.part, self.losses.path()))
+
+    def _on_finish(self, finished: Finished) -> None:
         self._head.update(_head_fields(finished.native))
-        parts = self._parts.get(finished.candidate, [])
+        parts = self._parts_by_choice.get(finished.candidate, [])
         reason = chat.write_stop_reason(finished.stop_reason, parts, is_same_format=False, losses=self.losses)
-        logprobs = _read_end(finished.native, finished.stop_sequence, self.losses)
-        return self._chunk(finished.candidate, "", reason, write_logprobs(logprobs))
-
-    def _chunk(self, candidate: int, text: str, reason: str | None = None, logprobs: Any = None) -> bytes:
-        choice = {"text": text, "index": candidate, "logprobs": logprobs, "finish_reason": reason}
-        return b"data: " + encode_line({**self._head, "choices": [choice]}) + b"\n\n"
+        logprobs = write_logprobs(_read_end(finished.native, finished.stop_sequence, self.losses))
+        last = {"text": "", "index": finished.candidate, "logprobs": logprobs, "finish_reason": reason}
+        self._emit({**self._head, "choices": [last]})

@@ -11,6 +11,7 @@ Normalisations: requests stream unless `stream` is false; `keep_alive` (how long
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -30,7 +31,7 @@ from antiphon.parts import (
     ToolCallRequest,
     ToolCallResult,
 )
-from antiphon.wire.delta import Finished, PartDelta, PartExtended, PartStarted, Started, whole_part
+from antiphon.wire.delta import Finished, Started
 from antiphon.wire.loss import Loss, lose_candidates, lose_native
 from antiphon.wire.media import inline_base64, sniff_base64
 from antiphon.wire.openai_chat.errors import read_error
@@ -38,7 +39,7 @@ from antiphon.wire.output import ModelOutput, ProviderError
 from antiphon.wire.request import Message, ModelRequest, OutputFormat, Reasoning, ToolDefinition
 from antiphon.wire.rules import json_type_name
 from antiphon.wire.spec import FormatSpec, SequenceRule
-from antiphon.wire.streams.writer import EventWriter, encode_line
+from antiphon.wire.streams.writer import EventWriter, OpenPart, encode_line
 from antiphon.wire.tools.call_arguments import arguments_object
 from antiphon.wire.tools.call_ids import OpenCalls
 
@@ -272,7 +273,7 @@ def _sort_part(
         losses.append(Loss(path, type(part).__name__.lower(), _NO_TEXT))
 
 
-def message_fields(text: str, thinking: str, calls: list[dict[str, Any]]) -> dict[str, Any]:
+def message_fields(text: str, thinking: str, calls: Sequence[Any]) -> dict[str, Any]:
     """The message of an answer, or of a line of a stream."""
     message: dict[str, Any] = {"role": "assistant", "content": text}
     if thinking:
@@ -306,78 +307,60 @@ def _now() -> str:
     return datetime.now(UTC).isoformat().replace("+00:00", "Z")
 
 
-class StreamWriter(EventWriter):
+class StreamWriter(EventWriter[OpenPart]):
     """Deltas of any format in, JSON lines out. `model` is the name the client asked for."""
 
     fields_of = staticmethod(message_fields)
+    _part_type = OpenPart
     _single_candidate = _ONE_ANSWER
 
     def __init__(self, model: str = "") -> None:
         super().__init__(model)
         self._started_at = time.monotonic_ns()
-        self._parts: dict[int, OutputPart] = {}
-        self._arguments: dict[int, list[str]] = {}
         self._calls = 0
 
     @property
     def keep_alive(self) -> bytes:
         """A line without content: Ollama's clients parse every line, so there are no comments."""
-        return self._line("", "", [])
+        return self._line()
 
-    def _on_start(self, started: Started) -> bytes:
+    def _on_start(self, started: Started) -> None:
         self._model = self._model or started.model
         lose_native(self.losses, "native", started.native)
-        return b""
 
-    def _on_extension(self, extended: PartExtended) -> bytes:
-        if extended.index in self._parts:
-            lose_native(self.losses, f"parts[{extended.index}]", extended.native)
-        return b""
+    def _on_part(self, part: OpenPart) -> None:
+        self.losses.report_extras(part.part.native)
 
-    def _on_error(self, error: ProviderError) -> bytes:
-        return encode_line(write_error(error)) + b"\n"
+    def _on_extension(self, part: OpenPart, native: NativeExtras) -> None:
+        del part
+        self.losses.report_extras(native)
 
-    def _on_finish(self, finished: Finished) -> bytes:
+    def _on_text(self, part: OpenPart, text: str) -> bytes:
+        kind = type(part.part)
+        if kind is ToolCallRequest:
+            part.pieces.append(text)
+            return b""
+        return self._line(thinking=text) if kind is Thinking else self._line(text)
+
+    def _on_part_end(self, part: OpenPart) -> None:
+        if type(part.part) is ToolCallRequest:
+            call = write_call(part.complete(), self._calls, self.losses.path(), self.losses)
+            self._calls += 1
+            self._out.append(self._line(calls=[call]))
+
+    def _on_whole(self, part: OpenPart) -> None:
+        self.losses.add(type(part.part).__name__.lower(), _NO_TEXT)
+
+    def _on_finish(self, finished: Finished) -> None:
         """The last line, with usage."""
         _report_end(finished.native, finished.stop_sequence, self.losses)
         taken = time.monotonic_ns() - self._started_at
-        return self._line("", "", [], _last_fields(finished.stop_reason, self._usage, taken))
+        self._out.append(self._line(**_last_fields(finished.stop_reason, self._usage, taken)))
 
-    def _on_part(self, started: PartStarted) -> bytes:
-        part, path = started.part, f"parts[{started.index}]"
-        if isinstance(part, Text | Refusal | Thinking | ToolCallRequest):
-            self._parts[started.index] = part
-            lose_native(self.losses, path, part.native)
-        else:
-            self.losses.append(Loss(path, type(part).__name__.lower(), _NO_TEXT))
-        if isinstance(part, ToolCallRequest):
-            self._arguments[started.index] = []
-            return b""
-        text = getattr(part, "text", "")
-        return self._text(part, text) if text and started.index in self._parts else b""
+    def _on_error(self, error: ProviderError) -> None:
+        self._out.append(encode_line(write_error(error)) + b"\n")
 
-    def _on_text(self, delta: PartDelta) -> bytes:
-        part = self._parts.get(delta.index)
-        if part is None:
-            return b""
-        if delta.index in self._arguments:
-            self._arguments[delta.index].append(delta.text)
-            return b""
-        return self._text(part, delta.text) if delta.text else b""
-
-    def _on_part_end(self, index: int) -> bytes:
-        pieces = self._arguments.pop(index, None)
-        if pieces is None:
-            return b""
-        call = whole_part(self._parts[index], pieces)
-        written = write_call(call, self._calls, f"parts[{index}]", self.losses)
-        self._calls += 1
-        return self._line("", "", [written])
-
-    def _text(self, part: OutputPart, text: str) -> bytes:
-        return self._line("", text, []) if isinstance(part, Thinking) else self._line(text, "", [])
-
-    def _line(self, text: str, thinking: str, calls: list[dict[str, Any]], last: dict[str, Any] | None = None) -> bytes:
+    def _line(self, text: str = "", thinking: str = "", calls: Sequence[Any] = (), **last: Any) -> bytes:
         fields = self.fields_of(text, thinking, calls)
         line = {"model": self._model, "created_at": _now(), **fields, **(last or {"done": False})}
         return encode_line(line) + b"\n"

@@ -6,6 +6,7 @@ without a prompt only loads a model in Ollama; here it is a request with an empt
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from antiphon.errors import WireError
@@ -39,7 +40,7 @@ def read_request(body: dict[str, Any]) -> ModelRequest:
     return ollama.build_request(body, (*leading, Message("user", parts)), (), _READ, FORMAT)
 
 
-def response_fields(text: str, thinking: str, calls: list[dict[str, Any]]) -> dict[str, Any]:
+def response_fields(text: str, thinking: str, calls: Sequence[Any]) -> dict[str, Any]:
     """The text of an answer, or of a line of a stream."""
     fields: dict[str, Any] = {"response": text}
     if thinking:

@@ -14,11 +14,9 @@ import time
 from collections import Counter
 from typing import Any
 
-from msgspec import Struct
-
-from antiphon.parts import Audio, Document, Image, Native, OutputPart, Refusal, Text, Thinking, ToolCallRequest
+from antiphon.parts import Image, NativeExtras, OutputPart, Text, Thinking, ToolCallRequest
 from antiphon.wire.answer_tables import lose_stop_sequence
-from antiphon.wire.delta import Finished, PartDelta, PartExtended, PartStarted, Started
+from antiphon.wire.delta import Finished, Started
 from antiphon.wire.loss import own_extras
 from antiphon.wire.openai_chat import FORMAT
 from antiphon.wire.openai_chat.assistant import AssistantWriter
@@ -29,19 +27,17 @@ from antiphon.wire.openai_chat.response import completion_id, write_stop_reason,
 from antiphon.wire.output import ProviderError
 from antiphon.wire.provenance import is_legacy_function, spelling_in, with_source
 from antiphon.wire.shapes import as_dict
-from antiphon.wire.streams.writer import EventWriter, encode_line
+from antiphon.wire.streams.writer import EventWriter, OpenPart, encode_line
 from antiphon.wire.vendors.openai import OPENAI, translate_citations
 
 _TAIL = b',"finish_reason":null}]}\n\n'
 _DONE = b"data: [DONE]\n\n"
 
 
-class _Part(Struct):
+class ChatPart(OpenPart):
     """What surrounds the text of a part."""
 
-    part: OutputPart
-    candidate: int
-    call: int
+    call: int = 0
     before: bytes = b""
     after: bytes = b""
     is_empty: bool = True
@@ -59,8 +55,10 @@ class _Part(Struct):
             self.annotations, self.has_own_annotations = more, False
 
 
-class StreamWriter(EventWriter):
+class StreamWriter(EventWriter[ChatPart]):
     """Deltas of any format in, the bytes of a stream out. `model` is the name the client asked for."""
+
+    _part_type = ChatPart
 
     def __init__(self, model: str = "") -> None:
         super().__init__(model)
@@ -68,31 +66,24 @@ class StreamWriter(EventWriter):
         self._head: dict[str, Any] = {}
         self._chunk_start = b""
         self._is_own = False
-        self._parts: dict[int, _Part] = {}
         self._parts_by_choice: dict[int, list[OutputPart]] = {}
         self._counts: Counter[tuple[int, type]] = Counter()  # how many parts of a type each choice has
 
-    def _on_text(self, delta: PartDelta) -> bytes:
-        part = self._parts.get(delta.index)
-        if part is None or part.candidate in self._finished:
-            return b""
+    def _on_text(self, part: ChatPart, text: str) -> bytes:
         part.is_empty = False
-        if not delta.text:
-            return b""
         if part.aliases:
-            return self._chunk(part.candidate, dict.fromkeys(part.aliases, delta.text))
-        return part.before + encode_line(delta.text) + part.after
+            return self._chunk(part.candidate, dict.fromkeys(part.aliases, text))
+        return part.before + encode_line(text) + part.after
 
-    def _on_error(self, error: ProviderError) -> bytes:
-        return b"data: " + encode_line(write_error(error)) + b"\n\n"
+    def _on_error(self, error: ProviderError) -> None:
+        self._emit(write_error(error))
 
-    def _on_close(self) -> bytes:
-        if self._usage is None:
-            return _DONE
-        usage = write_usage(self._usage)
-        return b"data: " + encode_line({**self._head, "choices": [], "usage": usage}) + b"\n\n" + _DONE
+    def _on_close(self) -> None:
+        if self._usage is not None:
+            self._emit({**self._head, "choices": [], "usage": write_usage(self._usage)})
+        self._out.append(_DONE)
 
-    def _on_start(self, started: Started) -> bytes:
+    def _on_start(self, started: Started) -> None:
         self._is_own = started.format == FORMAT
         extras = own_extras(started.native, self.losses, "native", FORMAT)
         self._head = {
@@ -103,16 +94,22 @@ class StreamWriter(EventWriter):
             **extras,
         }
         self._chunk_start = b"data: " + encode_line(self._head)[:-1] + b',"choices":[{"index":'
-        return self._open(0)
+        self._open_choices(0)
 
-    def _open(self, candidate: int) -> bytes:
-        """The first chunk of a choice, with its role."""
-        self._parts_by_choice[candidate] = []
-        return self._chunk(candidate, {"role": "assistant", "content": None, "refusal": None})
+    def _open_choices(self, candidate: int) -> None:
+        """Write the first chunk of a choice, with its role, and those of the choices before it: clients number them in order."""
+        for number in range(candidate + 1):
+            if number not in self._parts_by_choice:
+                self._parts_by_choice[number] = []
+                self._add(number, {"role": "assistant", "content": None, "refusal": None})
 
-    def _open_choices(self, candidate: int) -> bytes:
-        """Open a choice and those before it: clients number them in order."""
-        return b"".join(self._open(number) for number in range(candidate + 1) if number not in self._parts_by_choice)
+    def _emit(self, value: dict[str, Any]) -> None:
+        self._out.append(b"data: " + encode_line(value) + b"\n\n")
+
+    def _add(self, candidate: int, delta: dict[str, Any]) -> None:
+        """Write a chunk, unless it has nothing."""
+        if delta:
+            self._out.append(self._chunk(candidate, delta))
 
     def _chunk_prefix(self, candidate: int) -> bytes:
         return self._chunk_start + str(candidate).encode() + b',"delta":'
@@ -120,100 +117,80 @@ class StreamWriter(EventWriter):
     def _chunk(self, candidate: int, delta: dict[str, Any]) -> bytes:
         return self._chunk_prefix(candidate) + encode_line(delta) + _TAIL
 
-    def _on_part(self, started: PartStarted) -> bytes:
-        candidate, part = started.candidate, started.part
-        opened = self._parts[started.index] = _Part(part, candidate, self._counts[candidate, ToolCallRequest])
-        written = self._open_choices(candidate)
-        self._parts_by_choice[candidate].append(part)
-        self._counts[candidate, type(part)] += 1
-        path = f"parts[{started.index}]"
-        if isinstance(part, ToolCallRequest):
-            return written + self._start_call(opened, part, path)
-        if isinstance(part, Text | Refusal):
-            return written + self._start_text(opened, part, path)
-        if isinstance(part, Thinking):
-            return written + self._start_thinking(opened, part, path)
-        return written + self._write_complete(part, candidate, started.index)
+    def _begin_part(self, part: ChatPart) -> None:
+        self._open_choices(part.candidate)
+        self._parts_by_choice[part.candidate].append(part.part)
+        self._counts[part.candidate, type(part.part)] += 1
 
-    def _start_text(self, opened: _Part, part: Text | Refusal, path: str) -> bytes:
-        field = "content" if type(part) is Text else "refusal"
-        self._wrap(opened, f'{{"{field}":', "}")
-        own = own_extras(translate_citations(part.native, FORMAT), self.losses, path, OPENAI, FORMAT)
-        opened.annotations = own.get("annotations")
-        return self._chunk(opened.candidate, {field: part.text}) if part.text else b""
+    def _on_part(self, part: ChatPart) -> None:
+        part.call = self._counts[part.candidate, ToolCallRequest]
+        self._begin_part(part)
+        if type(part.part) is ToolCallRequest:
+            self._start_call(part, part.part)
+        elif type(part.part) is Thinking:
+            self._start_thinking(part, with_source(part.part))
+        else:
+            field = "content" if type(part.part) is Text else "refusal"
+            self._wrap(part, f'{{"{field}":', "}")
+            own = self.losses.take_extras(translate_citations(part.part.native, FORMAT), OPENAI, FORMAT)
+            part.annotations = own.get("annotations")
 
-    def _start_thinking(self, opened: _Part, part: Thinking, path: str) -> bytes:
-        part = with_source(part)
-        own = own_extras(part.native, self.losses, path, OPENAI, FORMAT)
+    def _start_thinking(self, opened: ChatPart, part: Thinking) -> None:
+        own = self.losses.take_extras(part.native, OPENAI, FORMAT)
         spelled = spelling_in(part, FORMAT)
         fields = spelled if spelled and spelled[0] in REASONING_FIELDS else REASONING_FIELDS[:1]
-        if part.source == THINKING_BLOCK:
-            own = {}
         if len(fields) > 1:
             opened.aliases = fields
         self._wrap(opened, f'{{"{fields[0]}":', "}")
-        first = dict.fromkeys(fields, part.text) if part.text else {}
-        return self._chunk(opened.candidate, {**first, **own}) if first or own else b""
+        self._add(opened.candidate, {} if part.source == THINKING_BLOCK else own)
 
-    def _wrap(self, opened: _Part, before: str, after: str) -> None:
+    def _wrap(self, opened: ChatPart, before: str, after: str) -> None:
         opened.before = self._chunk_prefix(opened.candidate) + before.encode()
         opened.after = after.encode() + _TAIL
 
-    def _start_call(self, opened: _Part, call: ToolCallRequest, path: str) -> bytes:
-        opened.is_empty = not call.arguments
+    def _start_call(self, opened: ChatPart, call: ToolCallRequest) -> None:
         if is_legacy_function(call):
             self._wrap(opened, '{"function_call":{"arguments":', "}}")
-            function = {"name": call.tool_name, "arguments": call.arguments}
-            return self._chunk(opened.candidate, {"function_call": function})
+            self._add(opened.candidate, {"function_call": {"name": call.tool_name, "arguments": ""}})
+            return
         kind, text = ("custom", "input") if call.freeform else ("function", "arguments")
         self._wrap(opened, f'{{"tool_calls":[{{"index":{opened.call},"{kind}":{{"{text}":', "}}]}")
-        self.losses.part = int(path[6:-1])
         written = self._assistant.write_call(call)
-        self.losses.part = -1
         fragment = {"index": 0, **(written if type(written) is dict else as_dict(written))}
         fragment["index"] = opened.call  # hosts also number calls among all parts of an answer
-        return self._chunk(opened.candidate, {"tool_calls": [fragment]})
+        self._add(opened.candidate, {"tool_calls": [fragment]})
 
-    def _write_complete(self, part: Image | Audio | Document | Native, candidate: int, index: int) -> bytes:
-        """A part that has no text to grow: it is written as in a whole response."""
-        message = self._assistant.response_message((part,), index)
+    def _on_whole(self, part: ChatPart) -> None:
+        """A part that has no text to grow is written as in a whole response."""
+        self._begin_part(part)
+        message = self._assistant.response_message((part.complete(),), part.index)
         delta = {key: value for key, value in message.items() if value not in (None, []) and key != "role"}
         for image in delta.get("images", ()):
-            image["index"] = self._counts[candidate, Image] - 1
-        return self._chunk(candidate, delta) if delta else b""
+            image["index"] = self._counts[part.candidate, Image] - 1
+        self._add(part.candidate, delta)
 
-    def _on_extension(self, extended: PartExtended) -> bytes:
-        part = self._parts.get(extended.index)
-        if part is None or part.candidate in self._finished:
-            return b""
-        native = translate_citations(extended.native, FORMAT)
-        own = own_extras(native, self.losses, f"parts[{extended.index}]", OPENAI, FORMAT)
+    def _on_extension(self, part: ChatPart, native: NativeExtras) -> None:
+        own = self.losses.take_extras(translate_citations(native, FORMAT), OPENAI, FORMAT)
         part.add_annotations(own.pop("annotations", None))
-        if not own:
-            return b""
-        if isinstance(part.part, ToolCallRequest):
-            return self._chunk(part.candidate, {"tool_calls": [{"index": part.call, **own}]})
-        return self._chunk(part.candidate, own)
+        is_call = own and type(part.part) is ToolCallRequest
+        self._add(part.candidate, {"tool_calls": [{"index": part.call, **own}]} if is_call else own)
 
-    def _on_part_end(self, index: int) -> bytes:
-        part = self._parts.get(index)
-        if part is None or part.candidate in self._finished:
-            return b""
-        if part.is_empty and isinstance(part.part, ToolCallRequest) and not part.part.freeform:
-            return part.before + b'"{}"' + part.after
-        return self._chunk(part.candidate, {"annotations": part.annotations}) if part.annotations else b""
+    def _on_part_end(self, part: ChatPart) -> None:
+        if part.is_empty and type(part.part) is ToolCallRequest and not part.part.freeform:
+            self._out.append(part.before + b'"{}"' + part.after)
+        elif part.annotations:
+            self._add(part.candidate, {"annotations": part.annotations})
 
-    def _on_finish(self, finished: Finished) -> bytes:
+    def _on_finish(self, finished: Finished) -> None:
         candidate = finished.candidate
-        written = self._open_choices(candidate)
+        self._open_choices(candidate)
         lose_stop_sequence(finished.stop_sequence, self.losses, NAME)
         own = own_extras(finished.native, self.losses, "native", FORMAT)
         choice, message = own.pop("choice", {}), own.pop("message", {})
         parts = self._parts_by_choice[candidate]
         reason = write_stop_reason(finished.stop_reason, parts, is_same_format=self._is_own, losses=self.losses)
         reason = own.pop("finish_reason", reason)
-        if message:
-            written += self._chunk(candidate, message)
+        self._add(candidate, message)
         last = {"index": candidate, "delta": {}, "logprobs": None, "finish_reason": reason, **choice}
         self._head = {**self._head, **own}
-        return written + b"data: " + encode_line({**self._head, "choices": [last]}) + b"\n\n"
+        self._emit({**self._head, "choices": [last]})

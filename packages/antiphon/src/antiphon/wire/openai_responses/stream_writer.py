@@ -11,10 +11,10 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from msgspec import Struct, structs
+from msgspec import Struct, field, structs
 
-from antiphon.parts import NativeExtras, OutputPart, Refusal, Text, Thinking, ToolCallRequest
-from antiphon.wire.delta import Finished, PartStarted, Started, merged
+from antiphon.parts import OutputPart, Refusal, Text, Thinking, ToolCallRequest
+from antiphon.wire.delta import Finished, Started
 from antiphon.wire.loss import Loss
 from antiphon.wire.openai_responses import FORMAT
 from antiphon.wire.openai_responses.content import (
@@ -28,12 +28,17 @@ from antiphon.wire.openai_responses.content import (
 from antiphon.wire.openai_responses.errors import response_error
 from antiphon.wire.openai_responses.item_ids import IdGenerator
 from antiphon.wire.openai_responses.response import SINGLE_CANDIDATE, read_response, response_body, to_response_id
-from antiphon.wire.output import ModelOutput, ProviderError
-from antiphon.wire.streams.writer import ItemWriter, finished_output
+from antiphon.wire.output import ProviderError
+from antiphon.wire.streams.writer import ItemWriter, OpenPart
+
+_EMPTY_CONTENT: dict[type, dict[str, Any]] = {
+    Text: {"type": "output_text", "annotations": [], "logprobs": [], "text": ""},
+    Refusal: {"type": "refusal", "refusal": ""},
+}
 
 
 class _Item(Struct):
-    """An open item."""
+    """An item; `final` once it has ended."""
 
     index: int
     kind: str
@@ -43,57 +48,36 @@ class _Item(Struct):
     final: Any = None
 
 
-class _Part(Struct):
-    """An open part, its index among the parts, and its position in its item."""
+class _Part(OpenPart):
+    """An open part: its item, and the fields of an event that say where it is."""
 
-    part: Any
-    item: _Item
-    source: int
-    position: int
-    natives: list[NativeExtras | None]
-    pieces: list[str] = []
-    is_over: bool = False
-
-    @property
-    def text(self) -> str:
-        return "".join(self.pieces)
-
-    def complete(self) -> Any:
-        """The part with its whole text."""
-        text = self.text
-        if isinstance(self.part, ToolCallRequest):
-            fields = {"arguments": text or ("" if self.part.freeform else "{}")}
-        else:
-            fields = {"text": text}
-        return structs.replace(self.part, native=merged(*self.natives), **fields)
+    item: _Item = field(default_factory=lambda: _Item(-1, "", ""))
+    place: dict[str, Any] = field(default_factory=dict)
+    delta: str = ""  # the type of an event with more of its text
 
 
 class StreamWriter(ItemWriter[_Part]):
     """Deltas of any format in, the bytes of a stream out. `model` is the name the client asked for."""
 
+    _part_type = _Part
     _single_candidate = SINGLE_CANDIDATE
     _number_field = "sequence_number"
 
     def __init__(self, model: str = "") -> None:
         super().__init__(model)
-        self._id = ""
         self._ids = IdGenerator()
         self._items: list[_Item] = []
 
     def _emit(self, kind: str, fields: dict[str, Any]) -> None:
         self._send(kind, {"type": kind, "sequence_number": self._number, **fields})
 
-    def _write_start(self, started: Started) -> None:
-        if self._model:
-            started = structs.replace(started, model=self._model)
+    def _on_start(self, started: Started) -> None:
         if started.created is None:
             started = structs.replace(started, created=int(time.time()))
         self._id = to_response_id(started.id, started.format) or to_response_id("", "")
         self._started = started
-        response = self._response(ModelOutput(format=started.format), [], [])
-        response.update({"status": "in_progress", "incomplete_details": None, "usage": None})
-        if "completed_at" in response:
-            response["completed_at"] = None
+        response = self._response(Finished(""), [], [], status="in_progress")
+        response["usage"] = None
         self._emit("response.created", {"response": response})
         self._emit("response.in_progress", {"response": response})
 
@@ -105,130 +89,108 @@ class StreamWriter(ItemWriter[_Part]):
             read = read_response({**response, "output": []})
             self._started = Started(read.id, read.model, read.created, FORMAT, read.native)
 
-    def _response(self, output: ModelOutput, items: list[Any], losses: list[Loss]) -> dict[str, Any]:
-        """The response object, with the fields of its start."""
-        complete = self._complete(output)
-        return {**response_body(complete, items, losses), "id": self._id}
+    def _response(
+        self, finished: Finished, items: list[Any], losses: list[Loss], status: str | None = None
+    ) -> dict[str, Any]:
+        """The response object, with the fields of its start; `status` is that of one that is not complete."""
+        response = {**response_body(self._object(finished), items, losses), "id": self._id}
+        if status is not None:
+            response |= {"status": status, "incomplete_details": None}
+            if "completed_at" in response:
+                response["completed_at"] = None
+        return response
 
-    def _start_part(self, started: PartStarted) -> None:
-        part = started.part
-        if isinstance(part, Text | Refusal):
-            self._start_text(part, started.index)
+    def _on_part(self, part: _Part) -> None:
+        given = part.part
+        if isinstance(given, Text | Refusal):
+            self._start_content(part, given)
             return
         self._end_messages()
-        if isinstance(part, ToolCallRequest):
-            kind = "custom_tool_call" if part.freeform else "function_call"
-            body = call_item(structs.replace(part, arguments="", native=None), "", [], "")
-            self._start_item(kind, part, started.index, {**body, "status": "in_progress"})
-            self._append_text(started.index, part.arguments)
-        elif isinstance(part, Thinking):
-            self._start_item("reasoning", part, started.index, {"id": "", "type": "reasoning", "summary": []})
-            self._append_text(started.index, part.text)
+        if isinstance(given, Thinking):
+            item = self._open_item("reasoning", given, {"id": "", "type": "reasoning", "summary": []})
+            part.delta, summary = "response.reasoning_summary_text.delta", {"summary_index": 0}
         else:
-            self._write_complete_item(part, started.index)
+            kind = "custom_tool_call" if given.freeform else "function_call"
+            body = call_item(structs.replace(given, native=None), "", [], "")
+            item = self._open_item(kind, given, {**body, "status": "in_progress"})
+            name = "custom_tool_call_input" if given.freeform else "function_call_arguments"
+            part.delta, summary = f"response.{name}.delta", {}
+        part.item = item
+        part.place = {"item_id": item.id, "output_index": item.index, **summary}
 
-    def _open(self, kind: str, part: OutputPart) -> _Item:
+    def _open_item(self, kind: str, part: OutputPart, body: dict[str, Any]) -> _Item:
+        """Open an item; its id is put into the body."""
         item = _Item(len(self._items), kind, item_id(part) or self._ids.new(kind))
         self._items.append(item)
+        self._emit("response.output_item.added", {"output_index": item.index, "item": {**body, "id": item.id}})
         return item
 
-    def _add(self, item: _Item, part: Any, index: int) -> _Part:
-        added = self._parts[index] = _Part(part, item, index, len(item.parts), [part.native])
-        item.parts.append(added)
-        item.open_parts += 1
-        return added
-
-    def _start_text(self, part: Text | Refusal, index: int) -> None:
-        last = self._items[-1] if self._items else None
-        if last is None or last.kind != "message" or last.final is not None or starts_new_item(part):
+    def _start_content(self, part: _Part, given: Text | Refusal) -> None:
+        item = self._items[-1] if self._items else None
+        if item is None or item.kind != "message" or item.final is not None or starts_new_item(given):
             self._end_messages()
-            last = self._open("message", part)
-            item = {"id": last.id, "type": "message", "status": "in_progress", "role": "assistant", "content": []}
-            self._emit("response.output_item.added", {"output_index": last.index, "item": item})
-        added = self._add(last, part, index)
-        empty: dict[str, Any] = {"type": "refusal", "refusal": ""}
-        if isinstance(part, Text):
-            empty = {"type": "output_text", "annotations": [], "logprobs": [], "text": ""}
-        self._emit("response.content_part.added", {**_content_position(added), "part": empty})
-        self._append_text(index, part.text)
+            body = {"id": "", "type": "message", "status": "in_progress", "role": "assistant", "content": []}
+            item = self._open_item("message", given, body)
+        part.item = item
+        part.place = {"item_id": item.id, "output_index": item.index, "content_index": len(item.parts)}
+        part.delta = f"response.{'output_text' if type(given) is Text else 'refusal'}.delta"
+        item.parts.append(part)
+        item.open_parts += 1
+        self._emit("response.content_part.added", {**part.place, "part": _EMPTY_CONTENT[type(given)]})
 
-    def _start_item(self, kind: str, part: ToolCallRequest | Thinking, index: int, body: dict[str, Any]) -> None:
-        """Start an item of one part; its id is put into the body."""
-        item = self._open(kind, part)
-        self._add(item, part, index)
-        self._emit("response.output_item.added", {"output_index": item.index, "item": {**body, "id": item.id}})
+    def _on_text(self, part: _Part, text: str) -> bytes:
+        if not part.pieces and type(part.part) is Thinking:
+            empty = {"type": "summary_text", "text": ""}
+            self._emit("response.reasoning_summary_part.added", {**part.place, "part": empty})
+        part.pieces.append(text)
+        if type(part.part) is Text:
+            self._emit(part.delta, {**part.place, "delta": text, "logprobs": []})
+        else:
+            self._emit(part.delta, {**part.place, "delta": text})
+        return self._take()
 
-    def _write_complete_item(self, part: OutputPart, index: int) -> None:
-        """Write a part that does not grow."""
-        for body in write_item(part, self._ids, self.losses, f"parts[{index}]"):
+    def _on_whole(self, part: _Part) -> None:
+        self._end_messages()
+        for body in write_item(part.complete(), self._ids, self.losses, self.losses.path()):
             item = _Item(len(self._items), "", "", final=body)
             self._items.append(item)
             self._emit("response.output_item.added", {"output_index": item.index, "item": body})
             self._emit("response.output_item.done", {"output_index": item.index, "item": body})
 
-    def _append_text(self, index: int, text: str) -> None:
-        part = self._parts.get(index)
-        if part is None or part.is_over or not text:
-            return
-        item = part.item
-        first = not part.pieces
-        part.pieces.append(text)
+    def _on_part_end(self, part: _Part) -> None:
+        item, path = part.item, self.losses.path()
         if item.kind == "message":
-            if type(part.part) is Text:
-                self._emit("response.output_text.delta", {**_content_position(part), "delta": text, "logprobs": []})
-            else:
-                self._emit("response.refusal.delta", {**_content_position(part), "delta": text})
-        elif item.kind == "reasoning":
-            if first:
-                empty = {"type": "summary_text", "text": ""}
-                self._emit("response.reasoning_summary_part.added", {**_summary_position(item), "part": empty})
-            self._emit("response.reasoning_summary_text.delta", {**_summary_position(item), "delta": text})
-        else:
-            name = "custom_tool_call_input" if item.kind == "custom_tool_call" else "function_call_arguments"
-            fields = {"item_id": item.id, "output_index": item.index, "delta": text}
-            self._emit(f"response.{name}.delta", fields)
-
-    def _end_part(self, index: int) -> None:
-        part = self._parts.get(index)
-        if part is None or part.is_over:
-            return
-        part.is_over = True
-        item = part.item
-        item.open_parts -= 1
-        if item.kind == "message":
+            item.open_parts -= 1
             self._end_content(part)
             if item is not self._items[-1]:
                 self._end_message(item)
             return
-        complete, path = part.complete(), f"parts[{index}]"
+        complete = part.complete()
         if isinstance(complete, ToolCallRequest):
-            item.final = call_item(complete, item.id, self.losses, path)
-            fields: dict[str, Any] = {"item_id": item.id, "output_index": item.index}
+            fields = {"name": complete.tool_name, "arguments": complete.arguments}
             if complete.freeform:
-                self._emit("response.custom_tool_call_input.done", {**fields, "input": complete.arguments})
-            else:
-                fields |= {"name": complete.tool_name, "arguments": complete.arguments}
-                self._emit("response.function_call_arguments.done", fields)
-        else:
-            item.final = reasoning_item(complete, item.id, self.losses, path)
-            if part.pieces:
-                summary = {"type": "summary_text", "text": part.text}
-                self._emit("response.reasoning_summary_text.done", {**_summary_position(item), "text": part.text})
-                self._emit("response.reasoning_summary_part.done", {**_summary_position(item), "part": summary})
-        self._end_item(item)
+                fields = {"input": complete.arguments}
+            self._emit(part.delta.replace(".delta", ".done"), {**part.place, **fields})
+            self._end_item(item, call_item(complete, item.id, self.losses, path))
+            return
+        if part.pieces:
+            summary = {"type": "summary_text", "text": part.text}
+            self._emit("response.reasoning_summary_text.done", {**part.place, "text": part.text})
+            self._emit("response.reasoning_summary_part.done", {**part.place, "part": summary})
+        self._end_item(item, reasoning_item(complete, item.id, self.losses, path))
 
     def _end_content(self, part: _Part) -> None:
         content = message_item([part.complete()], "", [], "")["content"][0]
         annotations = content.get("annotations")
         for number, annotation in enumerate(annotations if isinstance(annotations, list) else ()):
-            fields = {**_content_position(part), "annotation_index": number, "annotation": annotation}
+            fields = {**part.place, "annotation_index": number, "annotation": annotation}
             self._emit("response.output_text.annotation.added", fields)
         if type(part.part) is Text:
             whole = {"text": part.text, "logprobs": content.get("logprobs") or []}
-            self._emit("response.output_text.done", {**_content_position(part), **whole})
+            self._emit("response.output_text.done", {**part.place, **whole})
         else:
-            self._emit("response.refusal.done", {**_content_position(part), "refusal": part.text})
-        self._emit("response.content_part.done", {**_content_position(part), "part": content})
+            self._emit("response.refusal.done", {**part.place, "refusal": part.text})
+        self._emit("response.content_part.done", {**part.place, "part": content})
 
     def _end_messages(self) -> None:
         """End the message item that was open for more text."""
@@ -237,39 +199,23 @@ class StreamWriter(ItemWriter[_Part]):
 
     def _end_message(self, item: _Item) -> None:
         if item.final is None and not item.open_parts:
-            path = f"parts[{item.parts[0].source}]"
-            item.final = message_item([part.complete() for part in item.parts], item.id, self.losses, path)
-            self._end_item(item)
+            path = f"parts[{item.parts[0].index}]"
+            parts = [part.complete() for part in item.parts]
+            self._end_item(item, message_item(parts, item.id, self.losses, path))
 
-    def _end_item(self, item: _Item) -> None:
-        item.final = {**item.final, "id": item.id}
+    def _end_item(self, item: _Item, final: dict[str, Any]) -> None:
+        item.final = {**final, "id": item.id}
         self._emit("response.output_item.done", {"output_index": item.index, "item": item.final})
 
-    def _finish(self, finished: Finished) -> None:
-        for index in list(self._parts):
-            self._end_part(index)
+    def _on_finish(self, finished: Finished) -> None:
         self._end_messages()
-        items = [item.final for item in self._items]
-        output = finished_output(finished)
-        response = self._response(output, items, self.losses)
+        response = self._response(finished, [item.final for item in self._items], self.losses)
         status = response.get("status")
         self._emit(f"response.{status if status == 'incomplete' else 'completed'}", {"response": response})
 
-    def _fail(self, error: ProviderError) -> None:
-        """Write the failure, with the items that were complete by then."""
-        self._out.append(self._begin(Started()))
+    def _on_error(self, error: ProviderError) -> None:
+        """The failure, with the items that were complete by then."""
+        self._begin(Started())
         items = [item.final for item in self._items if item.final is not None]
-        response = self._response(ModelOutput(), items, [])
-        response.update({"status": "failed", "incomplete_details": None, "error": response_error(error)})
-        if "completed_at" in response:
-            response["completed_at"] = None
-        self._emit("response.failed", {"response": response})
-
-
-def _content_position(part: _Part) -> dict[str, Any]:
-    item = part.item
-    return {"item_id": item.id, "output_index": item.index, "content_index": part.position}
-
-
-def _summary_position(item: _Item) -> dict[str, Any]:
-    return {"item_id": item.id, "output_index": item.index, "summary_index": 0}
+        response = self._response(Finished(""), items, [], status="failed")
+        self._emit("response.failed", {"response": {**response, "error": response_error(error)}})

@@ -1,21 +1,24 @@
 """The frame of stream writers: deltas of any format in, the bytes of a stream out, and nothing after its end.
 
-`write` passes each delta to the method that a format has for it. The rules that hold for all are here: an answer begins once, and
-if need be by itself; a failure is the end; nothing is written of a candidate that has finished; and a format whose answers have
-one candidate reports the others as lost, and ends with the first.
+A format has a method for each thing that happens to a part; it adds bytes to `_out`, and `write` takes them. The rules for all
+are here: an answer begins once, and if need be by itself; a failure is the end; the end of a candidate ends its parts, and
+nothing more is written of it; a format whose answers have one candidate reports the others as lost, and ends with the first.
 
-`ItemWriter` is for streams of named events that build one object, item by item: the Responses and the Interactions API. Its
-methods emit events, which it joins.
+A part starts without its text, which is its first piece. A part that does not grow (an image, a native block) is written when it
+is complete. In a sequential format a part waits for the end of the one before it, and is then written with all it got meanwhile.
+
+`ItemWriter` is for streams of named events that build one object, item by item: the Responses and the Interactions API.
 """
 
 from __future__ import annotations
 
-from typing import Any, Generic, Protocol, TypeVar
+from collections import deque
+from typing import Any, Generic, TypeVar
 
 import msgspec
-from msgspec import structs
+from msgspec import Struct, structs
 
-from antiphon.parts import NativeExtras, TokenUsage
+from antiphon.parts import Native, NativeExtras, Refusal, Text, Thinking, TokenUsage, ToolCallRequest
 from antiphon.wire.delta import (
     Failed,
     Finished,
@@ -26,7 +29,9 @@ from antiphon.wire.delta import (
     PartStarted,
     Started,
     UsageReported,
+    merged,
     overlaid,
+    whole_part,
 )
 from antiphon.wire.loss import Loss, Losses
 from antiphon.wire.output import ModelOutput, ProviderError
@@ -34,6 +39,7 @@ from antiphon.wire.streams.reader import CUT
 from antiphon.wire.streams.sse import SseReader
 
 _encode = msgspec.json.Encoder().encode
+_GROWING = (Text, Thinking, Refusal, ToolCallRequest)
 
 
 def encode_line(value: Any) -> bytes:
@@ -52,11 +58,38 @@ def encode_line(value: Any) -> bytes:
     )
 
 
-class EventWriter:
-    """Writes one stream. Formats have a method for each delta, which returns its bytes; there may be none."""
+class OpenPart(Struct):
+    """A part that has not ended. Formats add what they need to write more of it."""
 
+    index: int
+    part: Any
+    candidate: int = 0
+    pieces: list[str] = []
+    """The text that is kept: of a part that waits, and of one whose format needs it at the end."""
+    gained: list[NativeExtras] = []
+    is_waiting: bool = False
+    has_ended: bool = False
+
+    @property
+    def text(self) -> str:
+        return "".join(self.pieces)
+
+    def complete(self) -> Any:
+        """The part with what was kept."""
+        return whole_part(self.part, self.pieces, self.gained)
+
+
+AnyPart = TypeVar("AnyPart", bound=OpenPart)
+
+
+class EventWriter(Generic[AnyPart]):
+    """Writes one stream. `model` is the name the client asked for."""
+
+    _part_type: type[AnyPart]
     _single_candidate = ""
     """Why further candidates are lost, in a format whose answers have one."""
+    _is_sequential = False
+    """Whether clients append what comes to the last part."""
 
     def __init__(self, model: str = "") -> None:
         self.losses = Losses()
@@ -66,45 +99,85 @@ class EventWriter:
         self._has_ended = False
         self._finished: set[int] = set()
         self._lost_candidates: set[int] = set()
+        self._parts: dict[int, AnyPart] = {}
+        self._queues: dict[int, deque[AnyPart]] = {}
+        self._out: list[bytes] = []
 
     def write(self, delta: ModelOutputDelta) -> bytes:
         """The bytes of a delta; there may be none."""
         if self._has_ended:
             return b""
-        if type(delta) is PartDelta:
-            return self._on_text(delta)
-        return self._write_other(delta)
+        if type(delta) is not PartDelta:
+            self._write_other(delta)
+            return self._take()
+        part = self._parts.get(delta.index)
+        if part is None or not delta.text:
+            return b""
+        if part.is_waiting:
+            part.pieces.append(delta.text)
+            return b""
+        return self._on_text(part, delta.text)
 
-    def _write_other(self, delta: ModelOutputDelta) -> bytes:
+    def close(self) -> bytes:
+        """The end of the stream; an error if the answer is not complete."""
+        if self._has_ended:
+            return b""
+        self._has_ended = True
+        if self._finished:
+            self._on_close()
+        else:
+            self._on_error(CUT)
+        return self._take()
+
+    def resume(self, first: bytes, last: bytes) -> None:
+        """Go on with a stream that the upstream began with the event `first`, up to the events `last`.
+
+        What follows names no answer and has no number in most formats.
+        """
+        del first, last
+
+    def _take(self) -> bytes:
+        """What was written since the last time."""
+        out = self._out
+        if len(out) == 1:
+            return out.pop()
+        data = b"".join(out)
+        out.clear()
+        return data
+
+    def _write_other(self, delta: ModelOutputDelta) -> None:
         if isinstance(delta, UsageReported):
             self._usage = delta.usage
-            return self._on_usage()
-        if isinstance(delta, Started):
-            return self._begin(delta)
-        if isinstance(delta, Failed):
+            self._on_usage()
+        elif isinstance(delta, Failed):
             self._has_ended = True
-            return self._on_error(delta.error)
-        begin = b"" if self._is_begun else self._begin(Started())
-        if isinstance(delta, PartStarted):
-            return begin + self._on_part(delta) if self._is_open(delta.candidate) else begin
-        if isinstance(delta, PartExtended):
-            return begin + self._on_extension(delta)
-        if isinstance(delta, PartEnded):
-            return begin + self._on_part_end(delta.index)
-        assert isinstance(delta, Finished)
-        if not self._is_open(delta.candidate):
-            return begin
-        written = self._on_finish(delta)
-        self._finished.add(delta.candidate)
-        self._has_ended = bool(self._single_candidate)
-        return begin + written
+            self._on_error(delta.error)
+        elif isinstance(delta, Started):
+            self._begin(delta)
+        elif not isinstance(delta, PartDelta):
+            self._begin(Started())
+            self._write_part(delta)
 
-    def _begin(self, started: Started) -> bytes:
-        """The start of the answer, once."""
-        if self._is_begun:
-            return b""
-        self._is_begun = True
-        return self._on_start(started)
+    def _write_part(self, delta: PartStarted | PartExtended | PartEnded | Finished) -> None:
+        if isinstance(delta, PartExtended | PartEnded):
+            part = self._parts.get(delta.index)
+            if part is None:
+                return
+            if isinstance(delta, PartExtended):
+                self._extend_part(part, delta.native)
+            else:
+                self._end_part(part)
+        elif self._is_open(delta.candidate):
+            if isinstance(delta, PartStarted):
+                self._start_part(delta)
+            else:
+                self._finish(delta)
+
+    def _begin(self, started: Started) -> None:
+        """Begin the answer, once."""
+        if not self._is_begun:
+            self._is_begun = True
+            self._on_start(started)
 
     def _is_open(self, candidate: int) -> bool:
         """Whether a candidate is written, and has not finished."""
@@ -116,61 +189,111 @@ class EventWriter:
             self.losses.append(Loss(f"others[{candidate - 1}]", "candidate", reason))
         return False
 
-    def resume(self, first: bytes, last: bytes) -> None:
-        """Go on with a stream that the upstream began with the event `first`, up to the events `last`.
+    def _start_part(self, started: PartStarted) -> None:
+        part: Any = started.part
+        field = "arguments" if type(part) is ToolCallRequest else "text"
+        grows = isinstance(part, _GROWING)
+        pieces = [getattr(part, field)] if grows and getattr(part, field) else []
+        if pieces:
+            part = structs.replace(part, **{field: ""})
+        opened = self._part_type(started.index, part, started.candidate, pieces, is_waiting=True)
+        self._parts[started.index] = opened
+        if self._is_sequential:
+            queue = self._queues.setdefault(started.candidate, deque())
+            queue.append(opened)
+            grows = grows and queue[0] is opened
+        if grows:
+            self._open_part(opened)
 
-        What follows names no answer and has no number in most formats.
-        """
-        del first, last
+    def _open_part(self, part: AnyPart) -> None:
+        """Write the start of a part, and what it got while it waited."""
+        self.losses.part = part.index
+        part.is_waiting = False
+        if part.gained:
+            part.part = structs.replace(part.part, native=merged(part.part.native, *part.gained))
+            part.gained = []
+        text, part.pieces = part.text, []
+        self._on_part(part)
+        if text:
+            self._out.append(self._on_text(part, text))
+        self.losses.part = -1
 
-    def close(self) -> bytes:
-        """The end of the stream; an error if the answer is not complete."""
-        if self._has_ended:
-            return b""
-        self._has_ended = True
-        return self._on_close() if self._finished else self._on_error(CUT)
+    def _extend_part(self, part: AnyPart, native: NativeExtras) -> None:
+        self.losses.part = part.index
+        if type(part.part) is Native:
+            self.losses.report_extras(native)
+        elif part.is_waiting:
+            part.gained.append(native)
+        else:
+            self._on_extension(part, native)
+        self.losses.part = -1
 
-    def _on_start(self, started: Started) -> bytes:
+    def _end_part(self, part: AnyPart) -> None:
+        del self._parts[part.index]
+        part.has_ended = True
+        if not self._is_sequential:
+            self._close_part(part)
+            return
+        queue = self._queues[part.candidate]
+        while queue and queue[0].has_ended:
+            self._close_part(queue.popleft())
+        if queue and queue[0].is_waiting and isinstance(queue[0].part, _GROWING):
+            self._open_part(queue[0])
+
+    def _close_part(self, part: AnyPart) -> None:
+        grows = isinstance(part.part, _GROWING)
+        if grows and part.is_waiting:
+            self._open_part(part)
+        self.losses.part = part.index
+        if grows:
+            self._on_part_end(part)
+        else:
+            self._on_whole(part)
+        self.losses.part = -1
+
+    def _finish(self, finished: Finished) -> None:
+        for part in [part for part in self._parts.values() if part.candidate == finished.candidate]:
+            self._end_part(part)
+        self._on_finish(finished)
+        self._finished.add(finished.candidate)
+        self._has_ended = bool(self._single_candidate)
+
+    def _on_start(self, started: Started) -> None:
         raise NotImplementedError
 
-    def _on_usage(self) -> bytes:
+    def _on_usage(self) -> None:
         """`_usage` is known, or has grown."""
-        return b""
 
-    def _on_part(self, started: PartStarted) -> bytes:
+    def _on_part(self, part: AnyPart) -> None:
+        """The start of a part that grows, without its text."""
         raise NotImplementedError
 
-    def _on_text(self, delta: PartDelta) -> bytes:
+    def _on_text(self, part: AnyPart, text: str) -> bytes:
+        """The bytes of more text of a part: nearly all deltas are this."""
         raise NotImplementedError
 
-    def _on_extension(self, extended: PartExtended) -> bytes:
+    def _on_extension(self, part: AnyPart, native: NativeExtras) -> None:
+        part.gained.append(native)
+
+    def _on_part_end(self, part: AnyPart) -> None:
         raise NotImplementedError
 
-    def _on_part_end(self, index: int) -> bytes:
+    def _on_whole(self, part: AnyPart) -> None:
+        """A part that does not grow."""
         raise NotImplementedError
 
-    def _on_finish(self, finished: Finished) -> bytes:
-        """The end of a candidate."""
+    def _on_finish(self, finished: Finished) -> None:
+        """The end of a candidate, all whose parts have ended."""
         raise NotImplementedError
 
-    def _on_error(self, error: ProviderError) -> bytes:
+    def _on_error(self, error: ProviderError) -> None:
         raise NotImplementedError
 
-    def _on_close(self) -> bytes:
+    def _on_close(self) -> None:
         """What follows the end of the last candidate."""
-        return b""
 
 
-class OpenPart(Protocol):
-    """A part that is being written; `natives` are its extras and those it gained."""
-
-    natives: list[NativeExtras | None]
-
-
-AnyPart = TypeVar("AnyPart", bound=OpenPart)
-
-
-class ItemWriter(EventWriter, Generic[AnyPart]):
+class ItemWriter(EventWriter[AnyPart]):
     """Writes a stream that builds one object, item by item."""
 
     _number_field = ""
@@ -178,47 +301,10 @@ class ItemWriter(EventWriter, Generic[AnyPart]):
 
     def __init__(self, model: str = "") -> None:
         super().__init__(model)
+        self._id = ""
         self._started = Started()
-        self._parts: dict[int, AnyPart] = {}
         self._number = 0
         """How many events were emitted."""
-        self._out: list[bytes] = []
-
-    def _take(self) -> bytes:
-        data = b"".join(self._out)
-        self._out.clear()
-        return data
-
-    def _on_start(self, started: Started) -> bytes:
-        self._write_start(started)
-        return self._take()
-
-    def _on_part(self, started: PartStarted) -> bytes:
-        self._start_part(started)
-        return self._take()
-
-    def _on_text(self, delta: PartDelta) -> bytes:
-        self._append_text(delta.index, delta.text)
-        out = self._out
-        return out.pop() if len(out) == 1 else self._take()
-
-    def _on_extension(self, extended: PartExtended) -> bytes:
-        part = self._parts.get(extended.index)
-        if part is not None:
-            part.natives.append(extended.native)
-        return b""
-
-    def _on_part_end(self, index: int) -> bytes:
-        self._end_part(index)
-        return self._take()
-
-    def _on_finish(self, finished: Finished) -> bytes:
-        self._finish(finished)
-        return self._take()
-
-    def _on_error(self, error: ProviderError) -> bytes:
-        self._fail(error)
-        return self._take()
 
     def resume(self, first: bytes, last: bytes) -> None:
         """Go on with the object that the upstream began, and with its count of events."""
@@ -236,36 +322,19 @@ class ItemWriter(EventWriter, Generic[AnyPart]):
         self._number += 1
         self._out.append(b"event: %b\ndata: %b\n\n" % (kind.encode(), encode_line(event)))
 
-    def _complete(self, output: ModelOutput) -> ModelOutput:
-        """The output with what the start of the stream and the usage have stated."""
+    def _object(self, finished: Finished) -> ModelOutput:
+        """The output without its parts: what the start, the usage and the end of the stream state."""
         started = self._started
-        return structs.replace(
-            output,
-            model=self._model or output.model or started.model,
+        return ModelOutput(
+            stop_reason=finished.stop_reason,
+            stop_sequence=finished.stop_sequence,
+            model=self._model or finished.model or started.model,
             created=started.created,
             format=started.format,
             usage=self._usage,
-            native=overlaid(started.native, output.native),
+            native=overlaid(started.native, finished.native),
+            source=finished.source,
         )
-
-    def _write_start(self, started: Started) -> None:
-        raise NotImplementedError
-
-    def _start_part(self, started: PartStarted) -> None:
-        raise NotImplementedError
-
-    def _append_text(self, index: int, text: str) -> None:
-        raise NotImplementedError
-
-    def _end_part(self, index: int) -> None:
-        raise NotImplementedError
-
-    def _finish(self, finished: Finished) -> None:
-        """Write the end of the object."""
-        raise NotImplementedError
-
-    def _fail(self, error: ProviderError) -> None:
-        raise NotImplementedError
 
 
 def decoded_events(data: bytes) -> list[dict[str, Any]]:
@@ -277,14 +346,3 @@ def decoded_events(data: bytes) -> list[dict[str, Any]]:
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
             continue
     return found
-
-
-def finished_output(finished: Finished) -> ModelOutput:
-    """What the end of a stream states about the output."""
-    return ModelOutput(
-        stop_reason=finished.stop_reason,
-        stop_sequence=finished.stop_sequence,
-        model=finished.model,
-        native=finished.native,
-        source=finished.source,
-    )
