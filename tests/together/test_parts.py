@@ -6,7 +6,7 @@ import pytest
 
 from antiphon.history import AgentHistory, ModelInputEntry, ModelOutputEntry
 from antiphon.parts import Audio, Document, Image, ToolCallRequest, media_part
-from antiphon_devtools.trajectories import write_trajectories
+from antiphon_devtools.trajectories import TrajectoryExport
 
 TOO_DEEP = '{"a":' * 100_000 + "1" + "}" * 100_000
 
@@ -33,5 +33,5 @@ def test_a_trajectory_with_arguments_nested_too_deeply_is_written(format_name: s
     history = AgentHistory()
     history.append(ModelInputEntry.of("Look."))
     history.append(ModelOutputEntry((ToolCallRequest("look", "call_1", TOO_DEEP),)))
-    (written,) = write_trajectories(history, format_name)
+    (written,) = TrajectoryExport(format_name).write(history)
     assert written.body is not None

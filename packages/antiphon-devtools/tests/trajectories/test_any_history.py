@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.history import AgentHistory, HistoryEntry
-from antiphon_devtools.trajectories import TurnFilter, write_trajectories
+from antiphon_devtools.trajectories import TrajectoryExport, TurnFilter
 from support.corpus import accepted_requests
 from support.history_strategies import append_any, conversations, entries
 from trajectories import test_openai_finetune, test_sharegpt
@@ -29,7 +29,7 @@ def judge(format_name: str, body: dict[str, Any]) -> None:
 def check_exports(history: AgentHistory, **options: Any) -> int:
     lines = 0
     for format_name in ("openai-finetune", "sharegpt", "atif"):
-        for written in write_trajectories(history, format_name, branch="all", **options):
+        for written in TrajectoryExport(format_name, branch="all", **options).write(history):
             if written.body is not None:
                 judge(format_name, written.body)
                 lines += 1

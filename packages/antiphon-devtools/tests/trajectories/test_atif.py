@@ -20,14 +20,14 @@ from antiphon.history import (
     ToolCallResultsEntry,
 )
 from antiphon.parts import Audio, Document, Native, ToolCallRequest, ToolCallResult
-from antiphon_devtools.trajectories import WrittenTrajectory, write_trajectories
+from antiphon_devtools.trajectories import TrajectoryExport, WrittenTrajectory
 from trajectories.example_history import example_history
 
 WAV = b64encode(b"RIFF\0\0\0\0WAVEfmt ").decode()
 
 
 def written(history: AgentHistory, **options: Any) -> tuple[dict[str, Any], WrittenTrajectory]:
-    (result,) = write_trajectories(history, "atif", **options)
+    (result,) = TrajectoryExport("atif", **options).write(history)
     assert result.body is not None
     atif.Trajectory.model_validate(result.body)
     return result.body, result
@@ -85,7 +85,7 @@ def test_decisions_of_people_are_kept() -> None:
 
 
 def test_shared_turns_are_copied_context() -> None:
-    current, abandoned = write_trajectories(example_history(), "atif", branch="all")
+    current, abandoned = TrajectoryExport("atif", branch="all").write(example_history())
     assert current.body is not None
     assert abandoned.body is not None
     atif.Trajectory.model_validate(abandoned.body)
@@ -156,5 +156,5 @@ def test_a_stored_branch_is_named_and_titled(tmp_path: Path) -> None:
 
 
 def test_a_history_without_turns_has_no_document() -> None:
-    (result,) = write_trajectories(AgentHistory(), "atif")
+    (result,) = TrajectoryExport("atif").write(AgentHistory())
     assert result.body is None

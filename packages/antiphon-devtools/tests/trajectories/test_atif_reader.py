@@ -13,7 +13,7 @@ from antiphon.cli import main
 from antiphon.errors import WireError
 from antiphon.history import AgentHistory, HistoryEntry, ModelInputEntry, ModelOutputEntry, ToolCallResultsEntry
 from antiphon.parts import Image, Text, ToolExecutionStatus
-from antiphon_devtools.trajectories import read_atif, write_trajectories
+from antiphon_devtools.trajectories import TrajectoryExport, read_atif
 from support.history_strategies import append_any, turns
 from trajectories.example_history import example_history
 
@@ -44,7 +44,7 @@ def settled(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def test_an_exported_conversation_comes_back() -> None:
     history = example_history()
-    (written,) = write_trajectories(history, "atif")
+    (written,) = TrajectoryExport("atif").write(history)
     assert written.body is not None
     again = history_of(written.body)
     assert settled(again.to_messages()) == settled(history.to_messages())
@@ -62,11 +62,11 @@ def test_any_turn_comes_back_the_same(made: list[HistoryEntry]) -> None:
     history = AgentHistory()
     for entry in made:
         append_any(history, entry)
-    (written,) = write_trajectories(history, "atif")
+    (written,) = TrajectoryExport("atif").write(history)
     if written.body is None:
         return
     once = history_of(written.body)
-    (again,) = write_trajectories(once, "atif")
+    (again,) = TrajectoryExport("atif").write(once)
     if again.body is not None:
         assert history_of(again.body).to_messages() == once.to_messages()
 

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 from antiphon.history import AgentHistory, ModelInputEntry, ModelOutputEntry, ToolCallResultsEntry
 from antiphon.parts import Audio, Document, Image, Text, Thinking, ToolCallRequest, ToolCallResult
 from antiphon.wire.request import ToolDefinition
-from antiphon_devtools.trajectories import WrittenTrajectory, write_trajectories
+from antiphon_devtools.trajectories import TrajectoryExport, WrittenTrajectory
 from trajectories.example_history import PNG, example_history
 
 _KEYS = {
@@ -68,7 +68,7 @@ def _call_problems(call: dict[str, Any], tools: list[dict[str, Any]]) -> list[st
 
 
 def written(history: AgentHistory, **options: Any) -> WrittenTrajectory:
-    (result,) = write_trajectories(history, "openai-finetune", **options)
+    (result,) = TrajectoryExport("openai-finetune", **options).write(history)
     assert result.body is not None
     assert problems_of(result.body) == []
     for tool in result.body.get("tools", ()):
@@ -113,7 +113,7 @@ def test_tools_are_inferred_from_their_calls_unless_they_are_given() -> None:
 
 
 def test_shared_turns_of_branches_are_context_without_weight() -> None:
-    current, abandoned = write_trajectories(example_history(), "openai-finetune", branch="all")
+    current, abandoned = TrajectoryExport("openai-finetune", branch="all").write(example_history())
     assert current.body is not None
     assert abandoned.body is not None
     assert problems_of(abandoned.body) == []
@@ -148,7 +148,7 @@ def test_open_calls_at_the_end_stay_as_the_target() -> None:
 def test_a_conversation_without_an_answer_is_not_an_example() -> None:
     history = AgentHistory()
     history.append(ModelInputEntry.of("one"))
-    (result,) = write_trajectories(history, "openai-finetune")
+    (result,) = TrajectoryExport("openai-finetune").write(history)
     assert result.body is None
     assert result.line == b""
 

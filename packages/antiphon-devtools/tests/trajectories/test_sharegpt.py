@@ -9,7 +9,7 @@ import msgspec
 
 from antiphon.history import AgentHistory, ModelInputEntry, ModelOutputEntry, SqliteStore, ToolCallResultsEntry
 from antiphon.parts import Audio, Image, Text, Thinking, ToolCallRequest, ToolCallResult
-from antiphon_devtools.trajectories import TurnFilter, WrittenTrajectory, write_trajectories
+from antiphon_devtools.trajectories import TrajectoryExport, TurnFilter, WrittenTrajectory
 from trajectories.example_history import PNG, example_history
 
 
@@ -42,7 +42,7 @@ def problems_of(example: dict[str, Any]) -> list[str]:
 
 
 def written(history: AgentHistory, **options: Any) -> tuple[dict[str, Any], WrittenTrajectory]:
-    (result,) = write_trajectories(history, "sharegpt", **options)
+    (result,) = TrajectoryExport("sharegpt", **options).write(history)
     assert result.body is not None
     assert problems_of(result.body) == []
     return result.body, result
@@ -155,7 +155,7 @@ def test_an_image_without_a_place_leaves_no_empty_question(tmp_path: Path) -> No
     history = AgentHistory()
     history.append(ModelInputEntry.of(Image("image/png", PNG)))
     history.append(ModelOutputEntry.of("A lamp."))
-    (result,) = write_trajectories(history, "sharegpt")
+    (result,) = TrajectoryExport("sharegpt").write(history)
     assert result.body is None
     example, _ = written(history, media=tmp_path)
     assert example["conversations"][0]["value"] == "<image>"
@@ -168,5 +168,5 @@ def test_branches_of_a_stored_conversation_have_ids_of_their_own(tmp_path: Path)
         history.append(ModelOutputEntry.of("1"))
         history.rollback(1)
         history.append(ModelOutputEntry.of("uno"))
-        bodies = [result.body for result in write_trajectories(history, "sharegpt", branch="all")]
+        bodies = [result.body for result in TrajectoryExport("sharegpt", branch="all").write(history)]
     assert [body and body["id"] for body in bodies] == [f"{history.id}@4", f"{history.id}@2"]

@@ -1,6 +1,6 @@
 """`TapePlayer`: answers API requests from a tape. It never asks a provider.
 
-It takes the gateway's place at the listeners; the gateway only admits requests and answers for itself (`/healthz`, `/status`).
+The gateway only admits requests and answers for itself (`/healthz`, `/status`).
 Several recorded answers to the same request are played in the order in which they were recorded, and then the last one again. A
 stream is played piece by piece, at once or with the recorded times. A request that was not recorded gets 404 in its client's
 format, with the nearest recorded one and how it differs.
@@ -20,12 +20,11 @@ from msgspec import Struct, structs
 
 from antiphon.errors import TapeError
 from antiphon.http.messages import ClientRequest, Response, ResponseStream
-from antiphon.http.server.application import Handler, Refusal
-from antiphon.http.server.websocket import SocketSession, WebSocket
+from antiphon.http.server.application import Handler
 from antiphon.wire.output import ProviderError
 from antiphon_devtools.cassettes.differences import describe_miss
 from antiphon_devtools.cassettes.matching import ComparedRequest, MatchRules, RequestMatcher, read_request
-from antiphon_devtools.cassettes.recorder import MAX_BODY_BYTES, WrappedHandler, is_recorded
+from antiphon_devtools.cassettes.recorder import MAX_BODY_BYTES, TapeListener, WrappedHandler, is_recorded
 from antiphon_devtools.cassettes.redaction import Redactor
 from antiphon_devtools.cassettes.tape import RecordedAnswer, RecordedRequest, Tape
 from antiphon_gateway.app import Gateway
@@ -58,12 +57,11 @@ class ReplayOptions(Struct, frozen=True):
     rules: MatchRules = MatchRules()
 
 
-class TapePlayer:
+class TapePlayer(TapeListener):
     """Plays `tape` to clients whose requests `gateway` admits."""
 
     def __init__(self, gateway: Gateway, tape: Tape, options: ReplayOptions | None = None) -> None:
-        self._gateway = gateway
-        self._tape = tape
+        super().__init__(gateway, tape)
         self._options = options or ReplayOptions()
         self._redactor = Redactor(tape.redacted)
         self._matcher = RequestMatcher(self._options.rules)
@@ -113,26 +111,6 @@ class TapePlayer:
             body=body,
         )
         return await self._play(request, handler.endpoint, self._matcher.compared(sent))
-
-    def refuse(self, request: ClientRequest, refusal: Refusal) -> Response:
-        """The response to a request that a listener refuses."""
-        return self._gateway.refuse(request, refusal)
-
-    def refused(self, request: ClientRequest, response: Response) -> None:
-        """A request that has no handler was refused."""
-        self._gateway.refused(request, response)
-
-    def page_headers(self, request: ClientRequest) -> Mapping[str, str]:
-        """The CORS headers for a page of another origin."""
-        return self._gateway.page_headers(request)
-
-    def open_socket(self, request: ClientRequest, socket: WebSocket) -> SocketSession:
-        """The session of a WebSocket; its requests are answered from the tape like those over HTTP."""
-        return self._gateway.open_socket(request, socket, self.admit)
-
-    def close(self) -> None:
-        """Close the tape."""
-        self._tape.close()
 
     def _add(self, request: RecordedRequest) -> None:
         try:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import time
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing
 from typing import Any
@@ -62,12 +63,43 @@ class WrappedHandler:
         self._handler.end(status, error)
 
 
-class TapeRecorder:
+class TapeListener(ABC):
+    """Takes the gateway's place at its listeners: some requests are answered with the tape, everything else by the gateway."""
+
+    def __init__(self, gateway: Gateway, tape: Tape) -> None:
+        self._gateway = gateway
+        self._tape = tape
+
+    @abstractmethod
+    def admit(self, request: ClientRequest) -> Handler | Response:
+        """Decide on a request without its body, as the gateway does."""
+
+    def refuse(self, request: ClientRequest, refusal: Refusal) -> Response:
+        """The response to a request that a listener refuses."""
+        return self._gateway.refuse(request, refusal)
+
+    def refused(self, request: ClientRequest, response: Response) -> None:
+        """A request that has no handler was refused."""
+        self._gateway.refused(request, response)
+
+    def page_headers(self, request: ClientRequest) -> Mapping[str, str]:
+        """The CORS headers for a page of another origin."""
+        return self._gateway.page_headers(request)
+
+    def open_socket(self, request: ClientRequest, socket: WebSocket) -> SocketSession:
+        """The session of a WebSocket; its requests are those over HTTP."""
+        return self._gateway.open_socket(request, socket, self.admit)
+
+    def close(self) -> None:
+        """Close the tape."""
+        self._tape.close()
+
+
+class TapeRecorder(TapeListener):
     """Records the exchanges of `gateway` on `tape`. `names` are headers and fields to remove beyond the usual ones."""
 
     def __init__(self, gateway: Gateway, tape: Tape, names: Iterable[str] = ()) -> None:
-        self._gateway = gateway
-        self._tape = tape
+        super().__init__(gateway, tape)
         self._redactor = Redactor(tape.redact_also(names))
 
     def admit(self, request: ClientRequest) -> Handler | Response:
@@ -86,26 +118,6 @@ class TapeRecorder:
             recording.finish(is_cut=True)  # records something only if the head was sent early
             raise
         return recording.of(response)
-
-    def refuse(self, request: ClientRequest, refusal: Refusal) -> Response:
-        """The response to a request that a listener refuses."""
-        return self._gateway.refuse(request, refusal)
-
-    def refused(self, request: ClientRequest, response: Response) -> None:
-        """A request that has no handler was refused."""
-        self._gateway.refused(request, response)
-
-    def page_headers(self, request: ClientRequest) -> Mapping[str, str]:
-        """The CORS headers for a page of another origin."""
-        return self._gateway.page_headers(request)
-
-    def open_socket(self, request: ClientRequest, socket: WebSocket) -> SocketSession:
-        """The session of a WebSocket; its requests are recorded like those over HTTP."""
-        return self._gateway.open_socket(request, socket, self.admit)
-
-    def close(self) -> None:
-        """Close the tape."""
-        self._tape.close()
 
 
 def recorder_to(path: str | os.PathLike[str], names: Iterable[str] = ()) -> Callable[[Gateway], TapeRecorder]:

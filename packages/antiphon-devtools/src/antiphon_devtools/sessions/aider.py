@@ -59,7 +59,7 @@ def find(home: Path) -> Iterator[SessionFile]:
             continue
         prompts = [line.text for chat in chats for line in chat.lines if line.kind == "user"]
         if prompts:
-            yield _session_file(path, short_title(prompts[-1]))
+            yield _session_file(path, prompts[-1])
 
 
 def read(path: Path) -> ImportedSession:
@@ -156,14 +156,7 @@ def _prompt(text: str) -> str | None:
 
 def _session_file(path: Path, title: str) -> SessionFile:
     place = path.absolute()
-    return SessionFile(
-        program="aider",
-        path=str(place),
-        id=str(place),
-        title=title,
-        folder=str(place.parent),
-        changed=changed_time(place),
-    )
+    return SessionFile.at(place, "aider", str(place), title, str(place.parent))
 
 
 PROGRAM = Program(name="aider", title="aider", find=find, read=read)

@@ -21,7 +21,7 @@ from antiphon.history.agent_history import AgentHistory
 from antiphon.parts import InputPart, Text, media_part
 from antiphon.wire.request import Message
 from antiphon.wire.rules import name_set
-from antiphon_devtools.sessions.imported import Branch, HistoryBuilder, ImportedSession, with_forks
+from antiphon_devtools.sessions.imported import Branch, HistoryBuilder, ImportedSession
 from antiphon_devtools.sessions.programs import Program
 from antiphon_devtools.sessions.session_file import (
     SessionFile,
@@ -132,14 +132,7 @@ def find(home: Path) -> Iterator[SessionFile]:
             if title and folder:
                 break
         if title:  # a file without a prompt cannot be resumed
-            yield SessionFile(
-                program="claude-code",
-                path=str(path),
-                id=path.stem,
-                title=short_title(title),
-                folder=folder,
-                changed=changed_time(path),
-            )
+            yield SessionFile.at(path, "claude-code", path.stem, title, folder)
 
 
 def read(path: Path) -> ImportedSession:
@@ -157,22 +150,10 @@ def read(path: Path) -> ImportedSession:
         branches += _branches(file, of_subagent, title, created, unreadable)
         lines |= of_subagent
     branches[0] = structs.replace(branches[0], name="")
-    session = SessionFile(
-        program="claude-code",
-        path=str(path),
-        id=session_id or path.stem,
-        title=branches[0].title,
-        folder=folder,
-        changed=changed_time(path),
-        messages=sum(line.is_message for line in lines.values()),
-    )
-    return ImportedSession(
-        session=session,
-        created=created,
-        branches=with_forks(branches),
-        unreadable=tuple(sorted(unreadable, key=lambda one: (one.path != str(path), one.path, one.line))),
-        own_context=sum(line.is_own_context for line in lines.values()),
-    )
+    count = sum(line.is_message for line in lines.values())
+    session = SessionFile.at(path, "claude-code", session_id or path.stem, branches[0].title, folder, count)
+    own_context = sum(line.is_own_context for line in lines.values())
+    return ImportedSession.of(session, created, branches, unreadable, own_context)
 
 
 def _branches(

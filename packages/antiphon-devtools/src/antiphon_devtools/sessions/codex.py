@@ -19,7 +19,7 @@ from msgspec import Struct
 from antiphon.conversation.interchange import write_messages
 from antiphon.errors import SessionError
 from antiphon.history.agent_history import AgentHistory
-from antiphon_devtools.sessions.imported import HistoryBuilder, ImportedSession, branches_in_order, with_forks
+from antiphon_devtools.sessions.imported import HistoryBuilder, ImportedSession, branches_in_order
 from antiphon_devtools.sessions.programs import Program
 from antiphon_devtools.sessions.session_file import (
     SessionFile,
@@ -30,7 +30,6 @@ from antiphon_devtools.sessions.session_file import (
     parse_time,
     read_head_lines,
     read_json_lines,
-    short_title,
     text_of_content,
 )
 from antiphon_devtools.sessions.written import (
@@ -165,14 +164,7 @@ def find(home: Path) -> Iterator[SessionFile]:
             if title and session_id:
                 break
         if session_id and title:
-            yield SessionFile(
-                program="codex",
-                path=str(path),
-                id=session_id,
-                title=short_title(title),
-                folder=folder,
-                changed=changed_time(path),
-            )
+            yield SessionFile.at(path, "codex", session_id, title, folder)
 
 
 def read(path: Path) -> ImportedSession:
@@ -191,22 +183,9 @@ def read(path: Path) -> ImportedSession:
         rollout.unreadable,
     )
     prompts = (_prompt_of(item.body) for item in itertools.chain(rollout.items, *rollout.abandoned))
-    session = SessionFile(
-        program="codex",
-        path=str(path),
-        id=rollout.id,
-        title=short_title(next(filter(None, prompts), "")),
-        folder=rollout.folder,
-        changed=changed_time(path),
-        messages=len(rollout.items),
-    )
-    return ImportedSession(
-        session=session,
-        created=created,
-        branches=with_forks(branches),
-        unreadable=tuple(sorted(rollout.unreadable, key=lambda one: one.line)),
-        own_context=rollout.own_context,
-    )
+    title = next(filter(None, prompts), "")
+    session = SessionFile.at(path, "codex", rollout.id, title, rollout.folder, len(rollout.items))
+    return ImportedSession.of(session, created, branches, rollout.unreadable, rollout.own_context)
 
 
 def _entries(

@@ -32,7 +32,7 @@ from antiphon.parts import (
     media_part,
 )
 from antiphon.wire.request import Message
-from antiphon_devtools.sessions.imported import Branch, HistoryBuilder, ImportedSession, with_forks
+from antiphon_devtools.sessions.imported import Branch, HistoryBuilder, ImportedSession
 from antiphon_devtools.sessions.programs import Program
 from antiphon_devtools.sessions.session_file import (
     SessionFile,
@@ -71,14 +71,7 @@ def find(home: Path) -> Iterator[SessionFile]:
                 title = str(event.data.get("content") or "")
                 break
         if title:
-            yield SessionFile(
-                program="copilot",
-                path=str(path),
-                id=path.parent.name,
-                title=short_title(title),
-                folder=folder,
-                changed=changed_time(path),
-            )
+            yield SessionFile.at(path, "copilot", path.parent.name, title, folder)
 
 
 def read(path: Path) -> ImportedSession:
@@ -94,22 +87,12 @@ def read(path: Path) -> ImportedSession:
     reader = _Reader(path, events, created, unreadable)
     agents = list(dict.fromkeys(event.agent for event in events if event.kind in _MESSAGES and event.agent))
     branches = [reader.branch(""), *(reader.branch(agent) for agent in agents)]
-    session = SessionFile(
-        program="copilot",
-        path=str(path),
-        id=str(start.data.get("sessionId") or path.parent.name) if start else path.parent.name,
-        title=branches[0].title,
-        folder=_folder_in(start.data) if start else "",
-        changed=changed_time(path),
-        messages=sum(event.kind in _MESSAGES for event in events),
-    )
-    return ImportedSession(
-        session=session,
-        created=created,
-        branches=with_forks(branches),
-        unreadable=tuple(sorted(unreadable, key=lambda one: one.line)),
-        own_context=sum(event.kind == "system.message" for event in events),
-    )
+    started = start.data if start else {}
+    session_id = str(started.get("sessionId") or path.parent.name)
+    count = sum(event.kind in _MESSAGES for event in events)
+    session = SessionFile.at(path, "copilot", session_id, branches[0].title, _folder_in(started), count)
+    own_context = sum(event.kind == "system.message" for event in events)
+    return ImportedSession.of(session, created, branches, unreadable, own_context)
 
 
 class _Reader:

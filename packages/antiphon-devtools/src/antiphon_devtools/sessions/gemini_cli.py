@@ -22,7 +22,7 @@ from antiphon.conversation.interchange import write_messages
 from antiphon.errors import SessionError
 from antiphon.history import HistoryEntry
 from antiphon.history.agent_history import AgentHistory
-from antiphon_devtools.sessions.imported import HistoryBuilder, ImportedSession, branches_in_order, with_forks
+from antiphon_devtools.sessions.imported import HistoryBuilder, ImportedSession, branches_in_order
 from antiphon_devtools.sessions.programs import Program
 from antiphon_devtools.sessions.session_file import (
     SessionFile,
@@ -34,7 +34,6 @@ from antiphon_devtools.sessions.session_file import (
     read_head_lines,
     read_json_lines,
     read_json_object,
-    short_title,
 )
 from antiphon_devtools.sessions.written import (
     SessionTarget,
@@ -137,14 +136,7 @@ def _head_of(path: Path, project: str) -> SessionFile | None:
         if data.get("type") == "user" and not _Message(0, data).is_own_context:
             title = _text_of(data.get("displayContent") or data.get("content"))
         if session_id and title:
-            return SessionFile(
-                program="gemini-cli",
-                path=str(path),
-                id=session_id,
-                title=short_title(title),
-                folder=project,
-                changed=changed_time(path),
-            )
+            return SessionFile.at(path, "gemini-cli", session_id, title, project)
     return None
 
 
@@ -178,22 +170,11 @@ def read(path: Path) -> ImportedSession:
     )
     prompts = (m.data for m in messages if m.data.get("type") == "user" and not m.is_own_context)
     titles = (_text_of(data.get("displayContent") or data.get("content")) for data in prompts)
-    session = SessionFile(
-        program="gemini-cli",
-        path=str(path),
-        id=session_id,
-        title=short_title(str(chat.head.get("summary") or next(filter(None, titles), ""))),
-        folder=_project_of(path.parent.parent),
-        changed=changed_time(path),
-        messages=len(messages),
-    )
-    return ImportedSession(
-        session=session,
-        created=created,
-        branches=with_forks(branches),
-        unreadable=tuple(sorted(chat.unreadable, key=lambda one: one.line)),
-        own_context=sum(message.is_own_context for message in messages),
-    )
+    title = str(chat.head.get("summary") or next(filter(None, titles), ""))
+    project = _project_of(path.parent.parent)
+    session = SessionFile.at(path, "gemini-cli", session_id, title, project, len(messages))
+    own_context = sum(message.is_own_context for message in messages)
+    return ImportedSession.of(session, created, branches, chat.unreadable, own_context)
 
 
 def _entries(

@@ -49,6 +49,24 @@ class ImportedSession(Struct, frozen=True, kw_only=True):
     """How many messages the program adds to every session by itself (its instructions, the date, its list of tools). They are
     not part of the histories: each program adds its own again."""
 
+    @classmethod
+    def of(
+        cls,
+        session: SessionFile,
+        created: datetime,
+        branches: Sequence[Branch],
+        unreadable: Iterable[Unreadable],
+        own_context: int = 0,
+    ) -> ImportedSession:
+        """The session with its branches as forks and its report by lines, that of its own file first."""
+        return cls(
+            session=session,
+            created=created,
+            branches=with_forks(branches),
+            unreadable=tuple(sorted(unreadable, key=lambda one: (one.path != session.path, one.path, one.line))),
+            own_context=own_context,
+        )
+
 
 class HistoryBuilder:
     """Collects the messages of one branch and makes its entries. `format_name` is the wire format of the messages."""

@@ -47,6 +47,21 @@ class SessionFile(Struct, frozen=True, kw_only=True):
     messages: int | None = None
     """How many messages it has, where that is known without reading all of it."""
 
+    @classmethod
+    def at(
+        cls, path: Path, program: str, session_id: str, title: str, folder: str, messages: int | None = None
+    ) -> SessionFile:
+        """The session in a file of its own. The title may be a whole prompt."""
+        return cls(
+            program=program,
+            path=str(path),
+            id=session_id,
+            title=short_title(title),
+            folder=folder,
+            changed=changed_time(path),
+            messages=messages,
+        )
+
 
 def read_json_lines(path: Path, unreadable: list[Unreadable]) -> Iterator[tuple[int, dict[str, Any]]]:
     """The objects of a JSON Lines file with their line numbers; what is not an object is reported."""

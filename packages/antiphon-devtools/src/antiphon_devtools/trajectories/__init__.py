@@ -1,17 +1,12 @@
 """Trajectories: conversations as training examples and as records of an agent's work.
 
-`write_trajectories` turns a history into lines of one of three formats: OpenAI's fine-tuning JSONL, ShareGPT JSONL, and ATIF.
+`TrajectoryExport` turns a history into lines of one of three formats: OpenAI's fine-tuning JSONL, ShareGPT JSONL, and ATIF.
 `selection.py` decides which branches and turns; each format is one file; every loss is reported, as translations do.
 """
 
 from antiphon_devtools.trajectories.atif_reader import read_atif
 from antiphon_devtools.trajectories.selection import BRANCHES, Trajectory, TurnFilter, select_trajectories
-from antiphon_devtools.trajectories.writing import (
-    TRAJECTORY_FORMATS,
-    TrajectoryExport,
-    WrittenTrajectory,
-    write_trajectories,
-)
+from antiphon_devtools.trajectories.writing import TRAJECTORY_FORMATS, TrajectoryExport, WrittenTrajectory
 
 __all__ = [
     "BRANCHES",
@@ -22,5 +17,4 @@ __all__ = [
     "WrittenTrajectory",
     "read_atif",
     "select_trajectories",
-    "write_trajectories",
 ]

@@ -1,4 +1,4 @@
-"""`TrajectoryExport`: one export of conversations to one format, and `write_trajectories`, the same for a single history.
+"""`TrajectoryExport`: one export of conversations to one format.
 
 An export knows what it has written, so that turns which branches and forks share are marked as copied from the second time on.
 """
@@ -41,7 +41,11 @@ class WrittenTrajectory(Struct, frozen=True):
 
 
 class TrajectoryExport:
-    """An export in progress. `tools` are definitions of the tools; `media` is a folder for images and audio."""
+    """An export in progress, to `openai-finetune`, `sharegpt` or `atif`: `TrajectoryExport("atif").write(history)`.
+
+    `branch` is `current`, `abandoned` (what rollbacks left), `all`, or the number of a version. `tools` are definitions of the
+    tools; `media` is a folder for images and audio.
+    """
 
     def __init__(
         self,
@@ -78,19 +82,3 @@ def _writer(name: str) -> Writer:
     module = name.replace("-", "_")
     writer: Writer = getattr(import_module(f"antiphon_devtools.trajectories.{module}"), f"write_{module}")
     return writer
-
-
-def write_trajectories(
-    history: AgentHistory,
-    format: str,  # noqa: A002 - as in `from_messages`
-    *,
-    branch: str = "current",
-    keep: TurnFilter | None = None,
-    tools: Sequence[ToolDefinition] = (),
-    media: Path | None = None,
-) -> list[WrittenTrajectory]:
-    """A history as trajectories of `openai-finetune`, `sharegpt` or `atif`: one for each selected branch.
-
-    `branch` is `current`, `abandoned` (what rollbacks left), `all`, or the number of a version.
-    """
-    return TrajectoryExport(format, branch=branch, keep=keep, tools=tools, media=media).write(history)
