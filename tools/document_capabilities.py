@@ -1,23 +1,14 @@
-"""Write the tables "what happens to X on model Y" into docs/gateway/formats.md, by asking the writers themselves.
-
-python tools/document_capabilities.py            rewrite the tables
-python tools/document_capabilities.py --check    exit with 1 if they are not current
-"""
+"""The tables "what happens to X on model Y", made by asking the writers themselves; `reference_pages.py` puts them on a page."""
 
 from __future__ import annotations
 
-import argparse
-import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 from antiphon.parts import Audio, Document, Image, Text
 from antiphon.wire import Message, ModelRequest, OutputFormat, Reasoning, ToolChoice, ToolDefinition, formats
 from antiphon.wire.capabilities import capability_data
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "gateway" / "formats.md"
-BEGIN, END = "<!-- model tables: begin -->", "<!-- model tables: end -->"
 VENDORS = (("OpenAI", "openai-chat"), ("Anthropic", "anthropic"), ("Google", "gemini"))
 
 _ASK = Message("user", (Text("?"),))
@@ -127,32 +118,10 @@ def tables() -> str:
     """The tables as Markdown."""
     parts = []
     for vendor, format_name in VENDORS:
-        lines = [f"**{vendor}**", "", f"| family | {' | '.join(QUESTIONS)} |", f"| --- |{' --- |' * len(QUESTIONS)}"]
+        lines = [f"## {vendor}", "", f"| family | {' | '.join(QUESTIONS)} |", f"| --- |{' --- |' * len(QUESTIONS)}"]
         for family in capability_data().families:
             if format_name in family.home:
                 cells = [answer(question, family.examples[0], format_name) for question in QUESTIONS]
                 lines.append(f"| {family.name} | {' | '.join(cells)} |")
         parts.append("\n".join(lines))
     return "\n\n".join(parts)
-
-
-def page_with_tables(page: str) -> str:
-    """The page with current tables."""
-    before, _, rest = page.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n\n{tables()}\n\n{END}{after}"
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description="Write the model tables of docs/gateway/formats.md.")
-    parser.add_argument("--check", action="store_true", help="only check that they are current")
-    page = PAGE.read_text(encoding="utf-8")
-    current = page_with_tables(page)
-    if parser.parse_args().check:
-        return int(page != current)
-    PAGE.write_text(current, encoding="utf-8")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,4 +1,4 @@
-"""Write the reference pages that the program itself knows: commands, configuration, metrics.
+"""Write the reference pages that the program itself knows: commands, configuration, metrics, models.
 
 python tools/reference_pages.py            write them
 python tools/reference_pages.py --check    only compare; exit code 1 if one is out of date
@@ -14,6 +14,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from document_capabilities import tables
 
 from antiphon.cli import COMMANDS, load_command
 from antiphon_gateway.config.settings import config_schema
@@ -35,12 +37,23 @@ Every key of `antiphon.toml`. A file starts with a few of them: [Gateway](../gat
 
 What `GET /metrics` of the gateway shows to Prometheus: [Monitoring](../gateway/monitoring.md).
 """,
+    "models.md": """# Models
+
+What happens to a setting on a model, with the first model of each family: [Formats](../gateway/formats.md#models). *dropped* and
+every changed value are reported as a loss, except where the model does the same without it. `antiphon models NAME` shows each
+fact with its source.
+""",
 }
 
 
 def pages() -> dict[str, str]:
     """The pages by name."""
-    made = {"commands.md": _commands(), "configuration.md": _configuration(), "metrics.md": _metrics()}
+    made = {
+        "commands.md": _commands(),
+        "configuration.md": _configuration(),
+        "metrics.md": _metrics(),
+        "models.md": tables(),
+    }
     return {name: f"{_INTRODUCTION[name]}\n{_MADE}{text.strip()}\n" for name, text in made.items()}
 
 

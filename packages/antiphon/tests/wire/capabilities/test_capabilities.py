@@ -60,12 +60,6 @@ def test_the_committed_table_has_the_reviewed_facts() -> None:
     assert load_tool("build_capabilities").stale_families() == []
 
 
-def test_the_documented_tables_are_current() -> None:
-    tool = load_tool("document_capabilities")
-    page = tool.PAGE.read_text(encoding="utf-8")
-    assert page == tool.page_with_tables(page), "run: python tools/document_capabilities.py"
-
-
 @pytest.mark.parametrize(
     ("name", "family"),
     [
