@@ -153,7 +153,7 @@ def build_gateway() -> Gateway:
         background=BackgroundAnswers(answers),
         media=MediaFetcher(),
         accounts=accounts,
-        recorder=Recorder((metrics, recent, RequestLog(), spans), accounts),
+        recorder=Recorder((metrics, recent, RequestLog()), accounts),
         metrics=metrics,
         recent=recent,
         spans=spans,

@@ -15,9 +15,8 @@ from antiphon.http.messages import ClientRequest, Response
 from antiphon.http.origin import cors_headers, preflight_response
 from antiphon.http.server.application import Application, Handler, Refusal
 from antiphon.http.server.websocket import SocketSession, WebSocket
-from antiphon_gateway.access.admission import admit_client, refuse_route
+from antiphon_gateway.access.admission import admit_client, find_operator, refuse_route
 from antiphon_gateway.access.client_keys import ClientKey
-from antiphon_gateway.access.operators import find_operator
 from antiphon_gateway.config.reload import ConfigReloader
 from antiphon_gateway.config.settings import Config
 from antiphon_gateway.endpoints.handlers import HANDLERS, KEPT, REQUESTS

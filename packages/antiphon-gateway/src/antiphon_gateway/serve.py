@@ -33,8 +33,7 @@ from antiphon_gateway.ledger.ledger import UsageLedger
 from antiphon_gateway.ledger.stored_keys import StoredKeys
 from antiphon_gateway.observe.metrics import Metrics
 from antiphon_gateway.observe.recent import RecentRequests
-from antiphon_gateway.observe.recorder import Recorder
-from antiphon_gateway.observe.refusal_log import RefusalLog
+from antiphon_gateway.observe.recorder import Recorder, RefusalLog
 from antiphon_gateway.observe.request_log import RequestLog
 from antiphon_gateway.observe.tracing import tracer_from_environment
 from antiphon_gateway.runtime.loaded import LoadedConfig
@@ -235,9 +234,8 @@ def _open_services(
     answers = AnswerStore(state)
     recent, spans, refusals = RecentRequests(snapshots=snapshots), tracer_from_environment(), RefusalLog()
     accounts = ClientAccounts(shared.buckets, shared.counters, refusals.add)
-    recorder = Recorder(
-        (metrics, recent, RequestLog(), spans), accounts, refusals=refusals, ledger=ledger, traffic=metrics.traffic
-    )
+    sinks = (metrics, recent, RequestLog())
+    recorder = Recorder(sinks, accounts, refusals=refusals, ledger=ledger, traffic=metrics.traffic)
     return Services(
         transport=HttpClient(environ),
         answers=answers,

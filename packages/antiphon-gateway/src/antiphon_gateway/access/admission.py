@@ -1,39 +1,58 @@
-"""Admission: what is decided on the head of a request, before its body is read.
+"""Admission: what is decided on the head of a request, before its body is read; the only place that says who a request is from.
 
-In order: the route exists; the origin is allowed (without client keys only loopback clients, under a name of this machine, no
-foreign web page and no proxy); the key is valid (an invalid one gets no details). The listener then checks content type and
-declared length. A refusal is in the format of the endpoint. A body of a request that is not admitted is never read.
+In order: the route exists; the key is valid (an invalid one gets no details); or, on a gateway without client keys, a program on
+this machine asks: the peer is a loopback address, `Host` is a name of this machine, no foreign web page and no proxy is between.
+An operator presents a key with `admin = true`; without keys programs on this machine are operators. The listener then checks
+content type and declared length. A refusal is in the format of the endpoint. A body of a request that is not admitted is never
+read.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+from typing import Protocol
+
 from antiphon.http.messages import ClientRequest, Response
-from antiphon.http.origin import is_loopback, local_problem, site_problem
+from antiphon.http.origin import OriginRules, is_loopback, local_problem, site_problem
 from antiphon.wire.output import ProviderError
-from antiphon_gateway.access.client_keys import ANONYMOUS, ClientKey
-from antiphon_gateway.access.operators import (
-    NOT_ADMIN,
-    OPERATOR_ACTIONS,
-    AccessRules,
-    find_operator,
-    has_key,
-)
-from antiphon_gateway.access.signed_tokens import TICKET, ticket_client
+from antiphon_gateway.access.client_keys import ANONYMOUS, ClientKey, ClientKeys
+from antiphon_gateway.access.tickets import TICKET, Signer, ticket_client
 from antiphon_gateway.errors import error_response
 from antiphon_gateway.routes import Endpoint, NoRoute, error_format_for_path
 
-_PROBES = frozenset({"health", "ready"})
-_KEYLESS = frozenset({"status_page", "status_login", "status_login_needed"})
-"""The status page has no data; its login is limited by itself."""
+LOCAL_OPERATOR = ClientKey(name="", admin=True)
+"""The operator of a gateway without client keys."""
+OPERATOR_ACTIONS = frozenset(
+    {"metrics", "status", "list_credentials", "switch_credential", "list_keys", "create_key", "get_key", "change_key"}
+    | {"delete_key", "disable_key", "enable_key", "rotate_key", "audit", "spend"}
+)
+"""What only operators may do."""
 MAX_KEYLESS_BYTES, MAX_SETTINGS_BYTES = 8 * 1024, 64 * 1024
 """The most bytes of a body without a key, and of what is sent to endpoints that take settings."""
+
+_PROBES = frozenset({"health", "ready"})
+_KEYLESS = _PROBES | {"status_page", "status_login", "status_login_needed"}
+"""The status page has no data; its login is limited by itself."""
 _LOOPBACK_ONLY = "no client keys are configured, so only loopback clients are allowed; add gateway.client_keys"
+_NOT_ADMIN = ProviderError(
+    "this endpoint is for operators; use a key with admin = true", "permission", code="admin_required"
+)
 _UNREAD_KEYS = ProviderError(
     "the gateway has just started, and its database has not answered which client keys there are; try again",
     "overloaded",
     retry_after=1.0,
 )
 _INVALID_KEY = ProviderError("missing or invalid API key", "authentication", code="invalid_api_key")
+_KEY_HEADERS = ("authorization", "x-api-key", "x-goog-api-key", "api-key")
+_ADDRESS_HEADERS = ("x-forwarded-for", "x-real-ip", "x-client-ip", "true-client-ip", "cf-connecting-ip")
+_forwarded_for = re.compile(r'for\s*=\s*"?(\[[^\]]*\]|[^;,"\s]*)', re.IGNORECASE).findall
+
+
+class AccessRules(Signer, Protocol):
+    """The part of a configuration in use that access reads."""
+
+    origin_rules: OriginRules
 
 
 def refuse_route(request: ClientRequest, missing: NoRoute) -> Response:
@@ -50,30 +69,54 @@ def refuse_route(request: ClientRequest, missing: NoRoute) -> Response:
 
 
 def admit_client(loaded: AccessRules, request: ClientRequest, endpoint: Endpoint) -> ClientKey | Response:
-    """The client of a request, by its origin and its key; or the response that refuses it."""
-    keys, headers = loaded.keys, request.headers
-    if endpoint.action in OPERATOR_ACTIONS and (operator := find_operator(loaded, request)) is not None:
-        return operator
-    needs_no_key = endpoint.action in _PROBES
+    """The client of a request, by its key or because it is on this machine; or the response that refuses it."""
+    keys, is_operators = loaded.keys, endpoint.action in OPERATOR_ACTIONS
+    key = None if endpoint.action in _KEYLESS else keys.find(request.headers, request.query)
+    if key is not None and not ((key.expires is not None or key.is_disabled) and key.refusal()):
+        return error_response(endpoint.format, _NOT_ADMIN) if is_operators and not key.admin else key
     if keys.allows_anonymous:
-        problem = site_problem(headers, loaded.origin_rules)
-        if not problem and not needs_no_key:  # probes come from other machines, under any host name
-            problem = _LOOPBACK_ONLY if not is_loopback(request.peer) else local_problem(headers, loaded.origin_rules)
-        return error_response(endpoint.format, ProviderError(problem, "permission")) if problem else ANONYMOUS
-    if needs_no_key or endpoint.action in _KEYLESS:
+        problem = _local_problem(loaded, request, is_probe=endpoint.action in _PROBES)
+        if problem:
+            return error_response(endpoint.format, ProviderError(problem, "permission"))
+        return LOCAL_OPERATOR if is_operators else ANONYMOUS
+    if endpoint.action in _KEYLESS:
         return ANONYMOUS
-    key = keys.authenticate(headers, request.query)
-    if key is None and TICKET in request.query and request.path.startswith("/upload/"):
-        key = ticket_client(loaded, request)
-    if key is None:
-        return error_response(endpoint.format, _key_error(loaded, request))
-    return error_response(endpoint.format, NOT_ADMIN) if endpoint.action in OPERATOR_ACTIONS else key
+    if TICKET in request.query and request.path.startswith("/upload/"):
+        client = ticket_client(loaded, request.query)
+        if client is not None:
+            return client
+    return error_response(endpoint.format, _key_error(keys, request, key))
 
 
-def _key_error(loaded: AccessRules, request: ClientRequest) -> ProviderError:
+def find_operator(loaded: AccessRules, request: ClientRequest) -> ClientKey | None:
+    """The operator who sent a request, whose name goes to the audit log; None if it is not from one."""
+    if loaded.keys.allows_anonymous:
+        return None if _local_problem(loaded, request) else LOCAL_OPERATOR
+    key = loaded.keys.authenticate(request.headers, request.query)
+    return key if key is not None and key.admin else None
+
+
+def _local_problem(loaded: AccessRules, request: ClientRequest, *, is_probe: bool = False) -> str:
+    """Why a gateway without keys refuses a request; probes come from other machines, under any host name."""
+    headers, rules = request.headers, loaded.origin_rules
+    problem = site_problem(headers, rules)
+    if problem or is_probe:
+        return problem
+    return local_problem(headers, rules) if is_loopback(request.peer) else _LOOPBACK_ONLY
+
+
+def _key_error(keys: ClientKeys, request: ClientRequest, known: ClientKey | None) -> ProviderError:
     """Why no key was accepted. Only a client that has the whole key learns that it expired or is disabled."""
-    known = loaded.keys.find(request.headers, request.query)
-    if known is None and loaded.keys.is_unread and has_key(request):
+    if known is None and keys.is_unread and (request.query.get("key") or any(map(request.headers.get, _KEY_HEADERS))):
         return _UNREAD_KEYS
-    reason = known.refusal() if known is not None else ""
-    return ProviderError(reason, "authentication", code="invalid_api_key") if reason else _INVALID_KEY
+    return (
+        ProviderError(known.refusal(), "authentication", code=_INVALID_KEY.code) if known is not None else _INVALID_KEY
+    )
+
+
+def forwarded_addresses(headers: Mapping[str, str]) -> list[str]:
+    """The addresses that proxies say they forward a request for. They can be forged."""
+    lists = [
+        address.strip() for name in _ADDRESS_HEADERS for address in headers.get(name, "").split(",") if name in headers
+    ]
+    return lists + (_forwarded_for(headers["forwarded"]) or [""] if "forwarded" in headers else [])

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
+from hashlib import sha256
 from pathlib import PurePath
 from secrets import token_hex
 from typing import Any, Protocol
@@ -105,9 +106,6 @@ class KeyDirectory(Protocol):
     def named(self, name: str) -> ClientKey | None:
         """The client of a name."""
 
-    def accepted(self, name: str) -> list[ClientKey]:
-        """The client of a name by each of its keys that is accepted now."""
-
 
 class ClientKeys:
     """The clients of one configuration, and those of a directory. Raises `CredentialError` where a key cannot be read."""
@@ -150,38 +148,29 @@ class ClientKeys:
         """The client of that name; one of the configuration goes first."""
         return self._by_name.get(name) or (self._stored.named(name) if self._stored is not None else None)
 
-    def accepted(self, name: str) -> list[ClientKey]:
-        """The same by each of its keys that is accepted now: after a rotation, in its grace time, there are two."""
-        client = self.configured_client(name)
-        if client is not None:
-            return [] if client.refusal() else [client]
-        return [] if self._stored is None else self._stored.accepted(name)
-
     def allows_peer(self, peer: str) -> bool:
         """Whether a client at that address may send requests."""
         return not self.allows_anonymous or is_loopback(peer)
 
     def authenticate(self, headers: Mapping[str, str], query: Mapping[str, str]) -> ClientKey | None:
-        """The client of the presented key, in any header or parameter that clients use.
-
-        None if the key is unknown, expired or disabled; `find` returns the client in the last two cases too.
-        """
+        """The client of the presented key; None if the key is unknown, expired or disabled."""
         client = self.find(headers, query)
-        if client is None or ((client.expires is not None or client.is_disabled) and client.refusal()):
-            return None
-        return client
+        return None if client is None or client.refusal() else client
 
     def find(self, headers: Mapping[str, str], query: Mapping[str, str]) -> ClientKey | None:
-        """The client of the first known key, even if it is not accepted any more; None if all are unknown."""
-        get = headers.get
+        """The client of the first known key, in any header or parameter that clients use; None if all are unknown.
+
+        It may not be accepted any more (`ClientKey.refusal`).
+        """
+        get, stored = headers.get, self._stored
         scheme, _, bearer = get("authorization", "").partition(" ")
         bearer = bearer.strip() if scheme.lower() == "bearer" else ""
-        presented = (bearer, get("x-api-key"), get("x-goog-api-key"), query.get("key"), get("api-key"))
-        for key in filter(None, presented):
-            digest = digest_of(key)
-            found = self._known.get(digest) or (self._stored.find(digest) if self._stored is not None else None)
-            if found is not None:
-                return found
+        for key in (bearer, get("x-api-key"), get("x-goog-api-key"), query.get("key"), get("api-key")):
+            if key:
+                digest = sha256(key.encode("utf-8", "surrogateescape")).digest()  # as `digest_of`
+                found = self._known.get(digest) or (stored.find(digest) if stored is not None else None)
+                if found is not None:
+                    return found
         return None
 
     def __repr__(self) -> str:

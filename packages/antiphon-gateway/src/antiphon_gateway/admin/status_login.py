@@ -14,7 +14,6 @@ from math import ceil
 from antiphon.http.messages import Response
 from antiphon.http.origin import site_problem
 from antiphon.wire.output import ProviderError
-from antiphon_gateway.access.operators import presented_key
 from antiphon_gateway.errors import error_response
 from antiphon_gateway.observe.page import STATUS_PAGE
 from antiphon_gateway.runtime.metered import MeteredRequest
@@ -80,7 +79,7 @@ async def handle_login(context: MeteredRequest) -> Response:
     if wait := attempts.wait(request.peer):
         seconds = ceil(wait)
         return Response.json({"seconds": seconds}, 429, {"retry-after": str(seconds), "cache-control": "no-store"})
-    key = presented_key(loaded, request)
+    key = loaded.keys.authenticate(request.headers, request.query)
     if key is None or not key.admin:
         attempts.failed(request.peer)
         logger.warning("status page: login from %s refused", request.peer)

@@ -36,7 +36,7 @@ from antiphon_gateway.endpoints.embedding_bodies import (
 )
 from antiphon_gateway.endpoints.tokens import ESTIMATE_HEADER
 from antiphon_gateway.generate.body_fields import read_model_name, replace_model, top_level_fields, with_model
-from antiphon_gateway.observe.metering import estimated_tokens, prompt_estimate
+from antiphon_gateway.observe.record import estimated_tokens, prompt_estimate
 from antiphon_gateway.runtime.metered import MeteredRequest, count_copy
 from antiphon_gateway.runtime.request_fields import read_object
 

@@ -23,8 +23,7 @@ from antiphon_gateway.config.settings import GatewaySettings
 from antiphon_gateway.errors import Overloaded
 from antiphon_gateway.generate.channels import Scrub
 from antiphon_gateway.generate.preparer import StrictRefusal
-from antiphon_gateway.observe.metering import estimated_tokens
-from antiphon_gateway.observe.record import Record
+from antiphon_gateway.observe.record import Record, estimated_tokens
 from antiphon_gateway.runtime.loaded import LoadedConfig
 
 FIRST_TOKEN_SECONDS, THINKING_SECONDS = 10.0, 60.0

@@ -38,7 +38,7 @@ from antiphon_gateway.generate.failover import StreamFailover, first_token_limit
 from antiphon_gateway.generate.frame import StreamFrame
 from antiphon_gateway.generate.preparer import USAGE_ON_REQUEST, PreparedRequest, Preparer, StrictRefusal
 from antiphon_gateway.generate.relay import EarlyStart, Relay
-from antiphon_gateway.observe.metering import prompt_estimate
+from antiphon_gateway.observe.record import prompt_estimate
 from antiphon_gateway.routes import Endpoint
 from antiphon_gateway.runtime.loaded import LoadedConfig
 from antiphon_gateway.runtime.metered import MeteredRequest
@@ -88,10 +88,13 @@ class Generation(MeteredRequest):
         if self.endpoint.resource and self.endpoint.format != "gemini":
             body = with_model(body, self.endpoint.resource)  # Azure names it in the path
         record.prompt_estimate = prompt_estimate(body)
-        preparer.hold = self.request.hold
-        seen = preparer.read(body)
+        preparer.body, preparer.hold = body, self.request.hold
+        if self.loaded.volatile_lines and not key.strict:  # a strict key's request is sent as it came, or not at all
+            preparer.normalise_lines()
+        seen = preparer.parse()
         model = seen.model
-        record.streams, record.service_tier = preparer.streams, seen.service_tier or ""
+        record.streams, record.service_tier = bool(seen.stream), seen.service_tier or ""
+        preparer.streams = record.streams
         check_model_name(model)
         record.requested_model = model
         if not model:

@@ -122,23 +122,17 @@ class Preparer:
         self._record = metered.record
         self._headers = metered.request.headers
 
-    def read(self, body: bytes) -> ModelRequest:
-        """Read the request. Raises `WireError`."""
-        format_name = self.endpoint.format
-        self.body = body
-        # a strict key's request is sent as it came, or not at all
-        if self.loaded.volatile_lines and not self.key.strict:
-            self.body, self._changed_lines = normalise_lines(body, format_name, self.loaded.volatile_lines)
-        request = self._parse()
-        self.streams = bool(request.stream)
-        return request
+    def normalise_lines(self) -> None:
+        """Make lines of the instructions stable that change with every request."""
+        self.body, self._changed_lines = normalise_lines(self.body, self.endpoint.format, self.loaded.volatile_lines)
 
     @property
     def parsed_request(self) -> ModelRequest:
         """The request in neutral form, parsed on first use. Raises `WireError`."""
-        return self._parsed or self._parse()
+        return self._parsed or self.parse()
 
-    def _parse(self) -> ModelRequest:
+    def parse(self) -> ModelRequest:
+        """Read the request. Raises `WireError`."""
         request = client_formats[self.endpoint.format].read_request(self.body)
         if self.endpoint.format == "gemini":
             request = structs.replace(request, model=self.endpoint.resource, stream=self.endpoint.stream)
@@ -276,7 +270,7 @@ class Preparer:
         format_name = self.endpoint.format
         if provider.format != format_name or not provider.accepts_unchanged_bodies or self.endpoint.resource:
             return None
-        request = self._parsed or self._parse()
+        request = self._parsed or self.parse()
         if target.model != request.model or format_name in STATE_FIELDS or not _has_only_text(request.messages):
             return None
         if self.loaded.config.gateway.repair and not is_legal(request.messages, provider.wire.spec.sequence_rule):

@@ -20,7 +20,7 @@ from msgspec import Struct
 from antiphon.history.sql.database import Database
 from antiphon.prices.rate_card import TokenCounts
 from antiphon.prices.table import PriceTable
-from antiphon_gateway.ledger.row import DAY_MICROSECONDS, cost_of_tokens
+from antiphon_gateway.ledger.row import DAY_MICROSECONDS
 from antiphon_gateway.ledger.writer import ALL_KEYS, TOKEN_COLUMNS, find_name
 from antiphon_gateway.utc_time import day_of
 
@@ -66,8 +66,10 @@ class _Bucket(Struct, frozen=True):
     half_hour: int
 
     def cost(self, table: PriceTable, tokens: TokenCounts, at: int) -> int | None:
-        """What a call cost."""
-        return cost_of_tokens(table, self.provider, self.model, self.variant, self.metering, tokens, at)
+        """What a call cost; None if the number of its tokens, or their price, is not known."""
+        if self.metering in ("free", "unknown"):
+            return 0 if self.metering == "free" else None
+        return table.card(self.provider, self.model, self.variant).nanodollars(tokens, at)
 
     def cost_of_sums(self, table: PriceTable, tokens: TokenCounts, day: int) -> int | None:
         """What the calls of a day cost: an older version divided them by all that their price depends on."""

@@ -9,7 +9,6 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-from antiphon.prices.rate_card import TokenCounts
 from antiphon.prices.table import PriceTable
 
 Metering: TypeAlias = Literal["reported", "estimated", "unknown", "free"]
@@ -62,10 +61,13 @@ class UsageRow(Struct, kw_only=True, gc=False, array_like=True):
     cost: int | None = None
     """Nanodollars; None if there is no known price."""
 
-    @property
-    def tokens(self) -> TokenCounts:
-        """Its tokens as prices take them."""
-        return (
+    def set_cost(self, table: PriceTable) -> None:
+        """Find what it cost; None if the number of its tokens, or their price, is not known."""
+        self.price_version = table.version
+        if self.metering in ("free", "unknown"):
+            self.cost = 0 if self.metering == "free" else None
+            return
+        tokens = (
             self.prompt_tokens,
             self.completion_tokens,
             self.cached_tokens,
@@ -73,19 +75,4 @@ class UsageRow(Struct, kw_only=True, gc=False, array_like=True):
             self.cache_write_1h_tokens,
             self.reasoning_tokens,
         )
-
-    def set_cost(self, table: PriceTable) -> None:
-        """Find what it cost."""
-        self.price_version = table.version
-        self.cost = cost_of_tokens(
-            table, self.provider, self.model_served, self.variant, self.metering, self.tokens, self.at
-        )
-
-
-def cost_of_tokens(
-    table: PriceTable, provider: str, model: str, variant: str, metering: str, tokens: TokenCounts, at: int
-) -> int | None:
-    """What the tokens of a call cost, in nanodollars; None if their number or their price is not known."""
-    if metering == "free":
-        return 0
-    return None if metering == "unknown" else table.card(provider, model, variant).nanodollars(tokens, at)
+        self.cost = table.card(self.provider, self.model_served, self.variant).nanodollars(tokens, self.at)

@@ -124,11 +124,6 @@ class StoredKeys:
         key = self._by_name.get(name)
         return None if key is None else key.clients()[0][1]
 
-    def accepted(self, name: str) -> list[ClientKey]:
-        """The client of a name by each of its keys that is accepted now."""
-        key = self._by_name.get(name)
-        return [] if key is None else [client for _, client in key.clients() if not client.refusal()]
-
     def record(self, reference: str) -> StoredKey:
         """The key with that id or name. Raises `UnknownKey`."""
         found = self._by_id.get(reference) or self._by_name.get(reference)

@@ -39,6 +39,7 @@ _WRITER_SECONDS = 90 * 86_400
 
 _plain_of = attrgetter(*_PLAIN)
 _names_of = attrgetter(*_NAMED)
+_tokens_of = attrgetter(*TOKEN_COLUMNS)
 _USAGE_COLUMNS = (*_PLAIN[:-1], "cost_nanodollars", *(f"{name}_id" for name in _NAMED), "bucket_id")
 _KEY_COLUMN = _USAGE_COLUMNS.index("key_id")
 _ADD_TO_DAY = f"""
@@ -163,7 +164,7 @@ def _sums_per_day(rows: Sequence[UsageRow], stored: Sequence[tuple[Any, ...]]) -
     for row, values in zip(rows, stored, strict=True):
         group = (row.at // DAY_MICROSECONDS, values[_KEY_COLUMN], values[-1])
         cost = row.cost
-        added = (1, row.outcome != "ok", cost is not None, *row.tokens, cost or 0)
+        added = (1, row.outcome != "ok", cost is not None, *_tokens_of(row), cost or 0)
         known = sums.get(group)
         sums[group] = [*added] if known is None else [*map(add, known, added)]
     for (day, _, bucket_id), of_key in list(sums.items()):

@@ -23,7 +23,6 @@ import msgspec
 from msgspec import Struct
 
 from antiphon.http.server.application import Traffic
-from antiphon.parts import TokenUsage
 from antiphon.providers.call import Attempt
 from antiphon.providers.keys.health import CredentialStatus, KeyState
 from antiphon.providers.keys.target_health import CircuitStatus
@@ -255,7 +254,16 @@ class Metrics:
             if record.first_token_seconds is not None:
                 self._first_token.observe((record.provider, model), record.first_token_seconds)
             if usage is not None:
-                self._count_tokens(series, usage)
+                rows = series.tokens
+                for kind, count in (
+                    ("prompt", usage.prompt_tokens),
+                    ("completion", usage.completion_tokens),
+                    ("cached", usage.cached_tokens),
+                    ("cache_write", usage.cache_write_tokens),
+                    ("reasoning", usage.reasoning_tokens),
+                ):
+                    if count:
+                        (rows.get(kind) or self._tokens_row(series, kind))[0] += count
             if len(attempts) == 1 and attempts[0].error is None:
                 (series.attempts or self._attempts_row(series))[0] += 1
             elif attempts:
@@ -284,21 +292,10 @@ class Metrics:
         series.attempts = self._attempts.series((series.labels[2],))
         return series.attempts
 
-    def _count_tokens(self, series: _Series, usage: TokenUsage) -> None:
+    def _tokens_row(self, series: _Series, kind: str) -> list[float]:
         _, _, provider, model, _, _, key = series.labels
-        rows = series.tokens
-        for kind, count in (
-            ("prompt", usage.prompt_tokens),
-            ("completion", usage.completion_tokens),
-            ("cached", usage.cached_tokens),
-            ("cache_write", usage.cache_write_tokens),
-            ("reasoning", usage.reasoning_tokens),
-        ):
-            if count:
-                row = rows.get(kind)
-                if row is None:
-                    row = rows[kind] = self._tokens.series((kind, provider, model, key))
-                row[0] += count
+        row = series.tokens[kind] = self._tokens.series((kind, provider, model, key))
+        return row
 
     def _count_attempts(self, attempts: Sequence[Attempt]) -> None:
         for attempt in attempts:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import math
 import time
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
@@ -38,8 +39,9 @@ MINUTES = 60
 _CLIENT_OUTCOMES = ("refused", "cancelled")
 _MAX_LINES = 20
 _MAX_LINE_CHARS = 300
-_BUCKET_RATIO = math.log(1.1)
-_SHORTEST = 0.001
+_SHORTEST, _RATIO = 0.001, 1.1
+_BUCKETS = tuple(_SHORTEST * _RATIO**number for number in range(200))
+"""The longest time of each step; the last one is two days."""
 
 
 class AttemptRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -184,10 +186,10 @@ class Minute(Struct):
             self.refused += outcome in _CLIENT_OUTCOMES
             self.failed += outcome == "failed"
         elif record.is_timed:
-            bucket = _bucket_index(record.seconds)
+            bucket = bisect_left(_BUCKETS, record.seconds)
             self.seconds[bucket] = self.seconds.get(bucket, 0) + 1
         if record.first_token_seconds is not None:
-            bucket = _bucket_index(record.first_token_seconds)
+            bucket = bisect_left(_BUCKETS, record.first_token_seconds)
             self.first_token[bucket] = self.first_token.get(bucket, 0) + 1
 
     def merge(self, other: Minute) -> None:
@@ -318,7 +320,7 @@ def percentile(histogram: dict[int, int], fraction: float) -> float | None:
         reached += histogram[bucket]
         if reached >= rank:
             # the middle of the step, by ratio
-            return _SHORTEST * math.exp((bucket - 0.5) * _BUCKET_RATIO)
+            return _SHORTEST * math.pow(_RATIO, bucket - 0.5)
     return None
 
 
@@ -326,10 +328,6 @@ def exact_percentile(values: Iterable[float], fraction: float) -> float | None:
     """The value that `fraction` of a few values did not exceed; None if there are none."""
     known = sorted(values)
     return known[max(0, math.ceil(fraction * len(known)) - 1)] if known else None
-
-
-def _bucket_index(seconds: float) -> int:
-    return max(0, math.ceil(math.log(max(seconds, _SHORTEST) / _SHORTEST) / _BUCKET_RATIO))
 
 
 def target_name(provider: str, model: str) -> str:

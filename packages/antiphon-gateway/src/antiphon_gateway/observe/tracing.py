@@ -11,7 +11,7 @@ last one ends with it. While nothing is traced, the client's trace headers are p
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from antiphon import telemetry
@@ -64,16 +64,8 @@ class RequestTracer:
         elif "traceparent" in headers:
             record.trace_headers = _given(headers)
 
-    def add(self, records: Sequence[Record]) -> None:
-        """Trace finished requests that have a span."""
-        for record in records:
-            if record.span is not None:
-                self._end(record)
-
-    def add_refused(self, records: Sequence[Record]) -> None:
-        """Requests that were refused by a limit, or of an unknown client, have no spans."""
-
-    def _end(self, record: Record) -> None:
+    def end(self, record: Record) -> None:
+        """End the span of a finished request. One that was refused by a limit, or of an unknown client, has none."""
         from opentelemetry.trace import SpanKind, set_span_in_context
 
         span, began = record.span, record.span_began

@@ -124,14 +124,15 @@ class MeteredRequest(ABC):
         record.end(status)
         if status < 400 and self.endpoint.action in _PROBES:
             return
-        if self.calls_providers and record.span is None and self.services.spans.is_on:
-            self.services.spans.start(record, self.request.headers)
-        if self._is_over_limit:
-            self.services.recorder.refuse(record, self.request.peer, is_logged=True)
-        elif 400 <= status < 500 and self.owner is None:
-            self.services.recorder.refuse(record, self.request.peer)
-        else:
-            self.services.recorder.add(record, key, self.loaded.prices)
+        services = self.services
+        if self._is_over_limit or (self.owner is None and 400 <= status < 500):
+            services.recorder.refuse(record, self.request.peer, is_logged=self._is_over_limit)
+            return
+        services.recorder.add(record, key, self.loaded.prices)
+        if record.span is None and self.calls_providers and services.spans.is_on:
+            services.spans.start(record, self.request.headers)
+        if record.span is not None:
+            services.spans.end(record)
 
     def hand_over(self) -> None:
         """Another request continues for this one, and is recorded in its place."""

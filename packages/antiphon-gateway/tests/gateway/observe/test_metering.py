@@ -20,7 +20,7 @@ from antiphon_gateway.config.settings import ClientKeySettings, LedgerSettings
 from antiphon_gateway.ledger.database import open_operator_database
 from antiphon_gateway.ledger.ledger import UsageLedger
 from antiphon_gateway.ledger.spend import spend
-from antiphon_gateway.observe.metering import price_variant
+from antiphon_gateway.observe.record import price_variant
 from gateway.rig import FAST, MODELS, Rig, path_of, rig
 from gateway.strict_upstream import CLOSED, cut, text_answer
 

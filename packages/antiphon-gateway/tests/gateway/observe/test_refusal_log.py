@@ -11,7 +11,7 @@ import pytest
 from antiphon_gateway.access.client_keys import ClientKey, hash_key
 from antiphon_gateway.access.refusals import LimitReached
 from antiphon_gateway.config.settings import ClientKeySettings
-from antiphon_gateway.observe.refusal_log import RefusalLog
+from antiphon_gateway.observe.recorder import RefusalLog
 from gateway.rig import FAST, rig
 
 BEN = ClientKey(name="ben", tokens_per_day=100)
