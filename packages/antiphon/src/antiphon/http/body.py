@@ -83,7 +83,8 @@ class PausedBody:
         if len(self._unread) > PAUSE_BYTES and not self._is_paused and self.flow is not None:
             self._is_paused = True
             self.flow.pause()
-        self.wake()
+        if self._waiter is not None:
+            self.wake()
 
     def on_complete(self) -> None:
         """The last byte has arrived."""

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from base64 import b64decode
 from binascii import Error as Base64Error
-from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import msgspec
 from msgspec import structs
 
 from antiphon.errors import TransportError
-from antiphon.http.body import BodyReceiver, PushedBody, pushed, read_error
+from antiphon.http.body import copy_failure, pushed, read_error
+from antiphon.http.client.connection import StreamedResponse
 from antiphon.http.client.request import HttpRequest, HttpResponse
 from antiphon.providers.cloud.event_stream import EventFrame, EventStreamDecoder
 from antiphon.providers.cloud.signers import error_type
@@ -76,118 +76,35 @@ async def unwrap_response(response: HttpResponse) -> HttpResponse:
     return response
 
 
-class BufferedResponse:
-    """A response whose body has been read."""
-
-    def __init__(self, status: int, headers: Mapping[str, str], data: bytes) -> None:
-        self.status = status
-        self.headers = headers
-        self._data = data
-
-    @property
-    def body(self) -> AsyncIterator[bytes]:
-        return self._pieces()
-
-    async def _pieces(self) -> AsyncIterator[bytes]:
-        yield self._data
-
-    async def aclose(self) -> None:
-        """Nothing is open."""
-
-
-class EventStreamResponse:
-    """A stream of AWS frames as server-sent events. It is iterated over or delivered, like the response inside."""
+class EventStreamResponse(StreamedResponse):
+    """A stream of AWS frames as server-sent events: the body of `response`, decoded as it arrives."""
 
     def __init__(self, response: HttpResponse) -> None:
         self.status = response.status
         self.headers = {**response.headers, "content-type": "text/event-stream"}
-        self._response = response
-        self._pieces = response.body
-        self._pushed: PushedBody | None = None
         self._decoder = EventStreamDecoder()
-
-    @property
-    def body(self) -> AsyncIterator[bytes]:
-        return self
-
-    def __aiter__(self) -> AsyncIterator[bytes]:
-        return self
-
-    async def __anext__(self) -> bytes:
-        while True:
-            try:
-                piece = await anext(self._pieces)
-            except StopAsyncIteration:
-                self.check_end()
-                raise
-            if events := self.events(piece):
-                return events
-
-    async def aclose(self) -> None:
-        """Release the response inside."""
-        await self._response.aclose()
-
-    def deliver_to(self, receiver: BodyReceiver) -> None:
-        """Deliver the events after those that were iterated over."""
-        self._pushed = pushed(self._response, self._pieces)
-        self._pushed.deliver_to(_DecodingReceiver(self, receiver))
-
-    def pause(self) -> None:
-        """Stop reading."""
-        if self._pushed is not None:
-            self._pushed.pause()
-
-    def resume(self) -> None:
-        """Read again."""
-        if self._pushed is not None:
-            self._pushed.resume()
-
-    def abort(self) -> None:
-        """Nothing more is delivered."""
-        body = self._pushed or pushed(self._response, self._pieces)
-        body.abort()
-
-    def events(self, data: bytes) -> bytes:
-        """The events in the frames that these bytes complete. Raises `TransportError`."""
-        return b"".join(map(_event, self._decoder.feed(data)))
-
-    def check_end(self) -> None:
-        """Raise `TransportError` if the bytes end inside a frame."""
-        if self._decoder.has_partial_frame:
-            raise TransportError("connection lost: the event stream ended inside a frame", "connection_lost")
-
-
-class _DecodingReceiver:
-    def __init__(self, response: EventStreamResponse, receiver: BodyReceiver) -> None:
-        self._response = response
-        self._receiver: BodyReceiver | None = receiver
+        self.flow = body = pushed(response, response.body)
+        body.deliver_to(self)
 
     def on_body(self, data: bytes) -> None:
-        if self._receiver is None:
-            return
+        """Frames have arrived."""
         try:
-            events = self._response.events(data)
+            events = b"".join(map(_event, self._decoder.feed(data)))
         except TransportError as error:
-            self.on_failure(TransportError(str(error), error.code))  # without a traceback
-            self._response.abort()
+            self.on_failure(copy_failure(error))
+            assert self.flow is not None, "it is decoded from another body"
+            self.flow.abort()
         else:
             if events:
-                self._receiver.on_body(events)
+                super().on_body(events)
 
     def on_complete(self) -> None:
-        try:
-            self._response.check_end()
-        except TransportError as error:
-            self.on_failure(TransportError(str(error), error.code))
+        """The last frame has arrived, or a part of it."""
+        if self._decoder.has_partial_frame:
+            message = "connection lost: the event stream ended inside a frame"
+            self.on_failure(TransportError(message, "connection_lost"))
         else:
-            receiver, self._receiver = self._receiver, None
-            if receiver is not None:
-                receiver.on_complete()
-
-    def on_failure(self, error: TransportError) -> None:
-        receiver, self._receiver = self._receiver, None
-        if receiver is not None:
-            receiver.on_failure(error)
+            super().on_complete()
 
 
 def _event(frame: EventFrame) -> bytes:
@@ -227,5 +144,8 @@ async def _read_error(response: HttpResponse, name: str) -> HttpResponse:
     error = _error(name, _message(await read_error(response)))
     # A failure of the model has status 424, which elsewhere means a wrong request.
     status = max(response.status, 500) if error["error"]["type"] == "api_error" else response.status
-    body = msgspec.json.encode(error)
-    return BufferedResponse(status, {**response.headers, "content-type": "application/json"}, body)
+    written = StreamedResponse()
+    written.status, written.headers = status, {**response.headers, "content-type": "application/json"}
+    written.on_body(msgspec.json.encode(error))
+    written.on_complete()
+    return written

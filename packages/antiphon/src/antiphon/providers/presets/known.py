@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import Any
 
 from antiphon.errors import UnknownProvider
 from antiphon.providers.presets.preset import Preset, PresetSetting
@@ -24,13 +25,19 @@ _VERTEX_URLS = (
 _VERTEX_PATH = "/v1/projects/{project}/locations/{region}/publishers"
 _DEPLOYMENT = "/deployments/{model}/chat/completions?api-version={api_version}"
 
+
+def _chat_host(name: str, base_url: str, variables: str, **more: Any) -> Preset:
+    """A host of Chat Completions with a dialect of its name, and variables that begin with `variables`: `…_API_KEY` and
+    `…_BASE_URL`."""
+    keys, urls = (f"{variables}_API_KEY",), (f"{variables}_BASE_URL",)
+    return Preset(name=name, base_url=base_url, dialect=name, key_variables=keys, base_url_variables=urls, **more)
+
+
 _ROWS = (
-    Preset(
-        name="openai",
-        base_url="https://api.openai.com/v1",
-        dialect="openai",
-        key_variables=("OPENAI_API_KEY",),
-        base_url_variables=("OPENAI_BASE_URL",),
+    _chat_host(
+        "openai",
+        "https://api.openai.com/v1",
+        "OPENAI",
         header_variables=_OPENAI_HEADERS,
         models=("gpt-*", "chatgpt-*", "o1*", "o3*", "o4*"),
         completions=("gpt-3.5-turbo-instruct*", "davinci-002", "babbage-002"),
@@ -99,15 +106,7 @@ _ROWS = (
         token_variables=_ENTRA_VARIABLES,
         token_scope="https://cognitiveservices.azure.com/.default",
     ),
-    Preset(
-        name="vllm",
-        base_url="http://localhost:8000/v1",
-        dialect="vllm",
-        key_variables=("VLLM_API_KEY",),
-        base_url_variables=("VLLM_BASE_URL",),
-        completions=("*",),
-        needs_key=False,
-    ),
+    _chat_host("vllm", "http://localhost:8000/v1", "VLLM", completions=("*",), needs_key=False),
     Preset(
         name="ollama",
         base_url="http://localhost:11434",
@@ -118,15 +117,7 @@ _ROWS = (
         completions=("*",),
         needs_key=False,
     ),
-    Preset(
-        name="lmstudio",
-        base_url="http://localhost:1234/v1",
-        dialect="lmstudio",
-        key_variables=("LMSTUDIO_API_KEY",),
-        base_url_variables=("LMSTUDIO_BASE_URL",),
-        completions=("*",),
-        needs_key=False,
-    ),
+    _chat_host("lmstudio", "http://localhost:1234/v1", "LMSTUDIO", completions=("*",), needs_key=False),
     Preset(
         name="llamacpp",
         base_url="http://localhost:8080",
@@ -137,14 +128,7 @@ _ROWS = (
         completions=("*",),
         needs_key=False,
     ),
-    Preset(
-        name="volcengine",
-        base_url="https://ark.cn-beijing.volces.com/api/v3",
-        dialect="volcengine",
-        key_variables=("ARK_API_KEY",),
-        base_url_variables=("ARK_BASE_URL",),
-        models=("doubao-*",),
-    ),
+    _chat_host("volcengine", "https://ark.cn-beijing.volces.com/api/v3", "ARK", models=("doubao-*",)),
     Preset(
         name="codebuddy",
         base_url="https://www.codebuddy.ai",
@@ -157,68 +141,23 @@ _ROWS = (
         models_path="/v3/config",
         known_models=("auto-chat",),  # the name that its own clients send; the host chooses the model
     ),
-    Preset(
-        name="deepseek",
-        base_url="https://api.deepseek.com",
-        dialect="deepseek",
-        key_variables=("DEEPSEEK_API_KEY",),
-        base_url_variables=("DEEPSEEK_BASE_URL",),
-        models=("deepseek-*",),
-    ),
-    Preset(
-        name="mistral",
-        base_url="https://api.mistral.ai",
+    _chat_host("deepseek", "https://api.deepseek.com", "DEEPSEEK", models=("deepseek-*",)),
+    _chat_host(
+        "mistral",
+        "https://api.mistral.ai",
+        "MISTRAL",
         path="/v1/chat/completions",
-        dialect="mistral",
-        key_variables=("MISTRAL_API_KEY",),
-        base_url_variables=("MISTRAL_BASE_URL",),
         models=("mistral-*", "ministral-*", "magistral-*", "codestral-*", "devstral-*", "pixtral-*"),
     ),
-    Preset(
-        name="openrouter",
-        base_url="https://openrouter.ai/api/v1",
-        dialect="openrouter",
-        key_variables=("OPENROUTER_API_KEY",),
-        base_url_variables=("OPENROUTER_BASE_URL",),
-    ),
-    Preset(
-        name="groq",
-        base_url="https://api.groq.com",
-        path="/openai/v1/chat/completions",
-        dialect="groq",
-        key_variables=("GROQ_API_KEY",),
-        base_url_variables=("GROQ_BASE_URL",),
-    ),
-    Preset(
-        name="xai",
-        base_url="https://api.x.ai/v1",
-        dialect="xai",
-        key_variables=("XAI_API_KEY",),
-        base_url_variables=("XAI_BASE_URL",),
-        models=("grok-*",),
-    ),
-    Preset(
-        name="zai",
-        base_url="https://api.z.ai/api/paas/v4",
-        dialect="zai",
-        key_variables=("ZAI_API_KEY",),
-        base_url_variables=("ZAI_BASE_URL",),
-        models=("glm-*",),
-    ),
-    Preset(
-        name="moonshot",
-        base_url="https://api.moonshot.ai/v1",
-        dialect="moonshot",
-        key_variables=("MOONSHOT_API_KEY",),
-        base_url_variables=("MOONSHOT_BASE_URL",),
-        models=("kimi-*", "moonshot-*"),
-    ),
-    Preset(
-        name="alibaba",
-        base_url="https://dashscope.aliyuncs.com/compatible-mode/v1",
-        dialect="alibaba",
-        key_variables=("DASHSCOPE_API_KEY",),
-        base_url_variables=("DASHSCOPE_BASE_URL",),
+    _chat_host("openrouter", "https://openrouter.ai/api/v1", "OPENROUTER"),
+    _chat_host("groq", "https://api.groq.com", "GROQ", path="/openai/v1/chat/completions"),
+    _chat_host("xai", "https://api.x.ai/v1", "XAI", models=("grok-*",)),
+    _chat_host("zai", "https://api.z.ai/api/paas/v4", "ZAI", models=("glm-*",)),
+    _chat_host("moonshot", "https://api.moonshot.ai/v1", "MOONSHOT", models=("kimi-*", "moonshot-*")),
+    _chat_host(
+        "alibaba",
+        "https://dashscope.aliyuncs.com/compatible-mode/v1",
+        "DASHSCOPE",
         models=("qwen-*", "qwen2*", "qwen3*", "qwq-*"),
     ),
     Preset(
@@ -227,21 +166,8 @@ _ROWS = (
         dialect="google",
         key_variables=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
     ),
-    Preset(
-        name="together",
-        base_url="https://api.together.xyz/v1",
-        dialect="together",
-        key_variables=("TOGETHER_API_KEY",),
-        base_url_variables=("TOGETHER_BASE_URL",),
-    ),
-    Preset(
-        name="cerebras",
-        base_url="https://api.cerebras.ai",
-        path="/v1/chat/completions",
-        dialect="cerebras",
-        key_variables=("CEREBRAS_API_KEY",),
-        base_url_variables=("CEREBRAS_BASE_URL",),
-    ),
+    _chat_host("together", "https://api.together.xyz/v1", "TOGETHER"),
+    _chat_host("cerebras", "https://api.cerebras.ai", "CEREBRAS", path="/v1/chat/completions"),
     Preset(
         name="perplexity",
         base_url="https://api.perplexity.ai",
