@@ -6,10 +6,10 @@ that hold for all are here: calls decide between `end` and `tool_calls`, and neu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
-from antiphon.parts import TokenUsage
+from antiphon.parts import OutputPart, Refusal, TokenUsage, ToolCallRequest
 from antiphon.wire.loss import Loss
 from antiphon.wire.output import StopReason, as_count
 
@@ -36,15 +36,18 @@ class StopReasons:
         self._field, self._words, self._instead = field, words, instead
         self._written = {words[word]: word for word in reversed([*words])} | {**same, **instead}
 
-    def read(self, word: Any, *, has_calls: bool, has_refusal: bool = False) -> StopReason:
-        """The reason. Whether there are calls is decided by the calls: hosts report it wrongly, or not at all."""
+    def read(self, word: Any, parts: Iterable[OutputPart]) -> StopReason:
+        """The reason. Whether there are calls is decided by the parts: hosts report it wrongly, or not at all."""
         if word is None:
             return ""
         reason = self._words.get(word, "other") if type(word) is str else "other"
         if reason not in ("end", "tool_calls"):
             return reason
         # Without this rule a loop would never end: "tool_calls" without a call.
-        return "tool_calls" if has_calls else "refusal" if has_refusal and reason == "end" else "end"
+        kinds = set(map(type, parts))
+        return (
+            "tool_calls" if ToolCallRequest in kinds else "refusal" if Refusal in kinds and reason == "end" else "end"
+        )
 
     def write(self, reason: StopReason, losses: list[Loss] | None = None) -> str | None:
         """The word for a reason, and a loss if it says something else; None if there is none."""

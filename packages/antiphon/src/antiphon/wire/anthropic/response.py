@@ -11,6 +11,7 @@ empty lists of citations are absent; input objects are compact JSON; a missing i
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from antiphon.errors import WireError
@@ -88,7 +89,7 @@ def read_response(body: dict[str, Any]) -> ModelOutput:
         raise WireError(f"content: expected an array, got {json_type_name(content)}{detail}")
     parts = tuple([read_output_block(block) for block in content])
     extras = (unread_fields(body, RESPONSE_FIELDS) or {}).get(FORMAT, {})
-    stop, stop_extras = read_stop_reason(body.get("stop_reason"), any(type(part) is ToolCallRequest for part in parts))
+    stop, stop_extras = read_stop_reason(body.get("stop_reason"), parts)
     usage = read_usage(body.get("usage"))
     texts: dict[str, Any] = {}
     for name in ("id", "model", "stop_sequence"):
@@ -112,9 +113,9 @@ def read_response(body: dict[str, Any]) -> ModelOutput:
     )
 
 
-def read_stop_reason(name: Any, has_calls: bool) -> tuple[StopReason, dict[str, Any]]:
+def read_stop_reason(name: Any, parts: Iterable[OutputPart]) -> tuple[StopReason, dict[str, Any]]:
     """The stop reason, and the original one as an extra where it is more specific."""
-    stop = STOP_REASONS.read(name, has_calls=has_calls)
+    stop = STOP_REASONS.read(name, parts)
     is_kept = stop == "other" or (name is not None and STOP_REASONS.write(stop) != name)
     return stop, {"stop_reason": name} if is_kept else {}
 

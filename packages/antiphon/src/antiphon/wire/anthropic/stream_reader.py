@@ -95,7 +95,6 @@ class StreamReader(NamedEventReader[StreamEvent]):
         self._open: dict[int, _OpenBlock] = {}
         self._last = -1  # the block that started last; an event without an index belongs to it
         self._native: int | None = None  # the open native block; there is at most one
-        self._has_calls = False
         self._usage: dict[str, Any] = {}
         self._is_output_provisional = True
         self._fallback_model = ""
@@ -136,7 +135,6 @@ class StreamReader(NamedEventReader[StreamEvent]):
             return
         arguments = text = ""
         if isinstance(part, ToolCallRequest):
-            self._has_calls = True
             arguments = part.arguments if part.arguments != "{}" else ""
             empty: Any = ToolCallRequest(part.tool_name, part.tool_call_id, "", native=part.native)
         else:
@@ -240,7 +238,7 @@ class StreamReader(NamedEventReader[StreamEvent]):
     def _complete(self) -> None:
         for number in list(self._open):
             self._end_block(number)
-        stop, stop_extras = read_stop_reason(self._stop_reason, self._has_calls)
+        stop, stop_extras = read_stop_reason(self._stop_reason, self.parts.of(0))
         extras = self._extras | stop_extras
         native = {FORMAT: extras} if extras else None
         self._end(Finished(stop, self._stop_sequence, native=native, model=self._fallback_model))

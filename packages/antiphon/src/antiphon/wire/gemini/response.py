@@ -11,18 +11,19 @@ candidate; the role of a content is `model`.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from msgspec import structs
 
 from antiphon.ids import new_id
-from antiphon.parts import Native, NativeExtras, OutputPart, Part, Source, ToolCallRequest, ToolCallResult
+from antiphon.parts import Native, NativeExtras, OutputPart, Part, Source, ToolCallResult
 from antiphon.wire.answer_tables import Count, StopReasons, UsageTable, lose_stop_sequence
 from antiphon.wire.gemini import FORMAT
 from antiphon.wire.gemini.content import ContentWriter, read_value
 from antiphon.wire.gemini.media import NAME
 from antiphon.wire.gemini.messages import CONTENT_FIELDS
-from antiphon.wire.gemini.native import field_spellings, get_field, native_extras, require_list, split_fields
+from antiphon.wire.gemini.native import as_list, field_spellings, get_field, native_extras, require_list, split_fields
 from antiphon.wire.loss import Loss, lose_native
 from antiphon.wire.output import ModelOutput, StopReason
 from antiphon.wire.rules import name_set
@@ -82,11 +83,11 @@ FINISH_REASON_ENUM = (
 )
 
 
-def read_stop_reason(finish_reason: Any, has_calls: bool) -> StopReason:
+def read_stop_reason(finish_reason: Any, parts: Iterable[OutputPart]) -> StopReason:
     """The stop reason. Gemini reports STOP for calls too."""
     if type(finish_reason) is int and 0 < finish_reason < len(FINISH_REASON_ENUM):
         finish_reason = FINISH_REASON_ENUM[finish_reason]
-    return STOP_REASONS.read(finish_reason, has_calls=has_calls)
+    return STOP_REASONS.read(finish_reason, parts)
 
 
 def output_extras(response: dict[str, Any], candidate: dict[str, Any], unknown: dict[str, Any]) -> NativeExtras | None:
@@ -128,24 +129,18 @@ def read_response(body: dict[str, Any]) -> ModelOutput:
     """The response in neutral terms. Raises `WireError` if `candidates` is not a list."""
     fields, extras = split_fields(body, RESPONSE_FIELDS)
     candidates = require_list(fields.pop("candidates", None), "candidates")
-    values: dict[str, Any] = {"format": FORMAT}
-    for name, field in (("modelVersion", "model"), ("responseId", "id")):
-        value = fields.pop(name, None)
-        if type(value) is str:
-            values[field] = value
-        elif value is not None:
-            extras[name] = value
-    raw = fields.get("usageMetadata")
-    usage = read_usage(raw)
+    model, response_id = take_names(fields, extras)
+    usage = read_usage(fields.get("usageMetadata"))
     if usage is not None:
         del fields["usageMetadata"]
-    values["created"] = parse_time(fields.get("createTime"))
+    created = parse_time(fields.get("createTime"))
+    values: dict[str, Any] = {"format": FORMAT, "model": model, "id": response_id, "created": created}
     response_fields = {**fields, **extras}
     if not candidates:
         stop: StopReason = "content_filter" if is_prompt_blocked(fields.get("promptFeedback")) else ""
         native = output_extras(response_fields, {}, {})
         return ModelOutput(stop_reason=stop, usage=usage, native=native, source=NO_CANDIDATES, **values)
-    calls = CallIdTracker(values.get("id", ""))
+    calls = CallIdTracker(response_id)
     first, *others = (
         _read_candidate(candidate, index, response_fields if index == 0 else {}, calls, values)
         for index, candidate in enumerate(candidates)
@@ -161,33 +156,45 @@ def _read_candidate(
         native = output_extras(response_fields, {}, {})
         return ModelOutput(parts=(Native(FORMAT, candidate),), native=native, source=_RAW_CANDIDATE, **values)
     fields, unknown = split_fields(candidate, CANDIDATE_FIELDS)
-    parts = _read_content(fields, calls)
-    has_calls = any(type(part) is ToolCallRequest for part in parts)
-    finish_reason = fields.pop("finishReason", None)
-    stop = read_stop_reason(finish_reason, has_calls) or ("content_filter" if blocked else "")
-    if finish_reason != STOP_REASONS.write(stop):
-        fields["finishReason"] = finish_reason
+    parts = tuple(output_part(part, read_value(part, calls)) for part in take_parts(fields))
+    stop = finish_candidate(fields, fields.pop("finishReason", None), parts, blocked)
     if type(fields.get("index")) is int and fields["index"] == position:
         del fields["index"]
     native = output_extras(response_fields, fields, unknown)
     return ModelOutput(parts=parts, stop_reason=stop, native=native, **values)
 
 
-def _read_content(fields: dict[str, Any], calls: CallIdTracker) -> tuple[OutputPart, ...]:
-    """The parts of a candidate; unusual fields of its content stay in `fields`."""
+def take_names(fields: dict[str, Any], unknown: dict[str, Any]) -> tuple[str, str]:
+    """The model and the id of a response; what is not text is unknown."""
+    for name in ("modelVersion", "responseId"):
+        if type(fields.get(name, "")) is not str:
+            unknown[name] = fields.pop(name)
+    return fields.pop("modelVersion", ""), fields.pop("responseId", "")
+
+
+def take_parts(fields: dict[str, Any]) -> list[Any]:
+    """The parts among the fields of a candidate, of plain values; unusual fields of its content stay."""
     content = fields.pop("content", None)
     if type(content) is not dict:
         if content is not None:
             fields["content"] = content
-        return ()
+        return []
     content_fields, extras = split_fields(content, CONTENT_FIELDS)
-    role, parts = content_fields.get("role", "model"), content_fields.get("parts")
-    if role != "model":
-        extras["role"] = role
+    if content_fields.get("role", "model") != "model":
+        extras["role"] = content_fields["role"]
     if extras:
         fields["content"] = extras
-    raw_parts = parts if type(parts) is list else [] if parts is None else [parts]
-    return tuple(output_part(part, read_value(part, calls)) for part in raw_parts)
+    return as_list(content_fields.get("parts"))
+
+
+def finish_candidate(
+    fields: dict[str, Any], finish_reason: Any, parts: Iterable[OutputPart], is_blocked: bool
+) -> StopReason:
+    """Why a candidate stopped; its finish reason stays a field where writing the stop reason would give another."""
+    stop = read_stop_reason(finish_reason, parts) or ("content_filter" if is_blocked else "")
+    if finish_reason != STOP_REASONS.write(stop):
+        fields["finishReason"] = finish_reason
+    return stop
 
 
 def output_part(part: Any, read: Part) -> OutputPart:

@@ -1,8 +1,7 @@
 """Streams of `streamGenerateContent`, read; `stream_writer` writes them.
 
-Each chunk is a GenerateContentResponse with what is new. Text continues the open part with the same `thought` flag; a signature
-belongs to the part it comes with, and a different one starts a new part. Usage comes in every chunk and the last one counts; so
-does the last value of every field of a candidate, except citations, which are appended.
+Each chunk is a GenerateContentResponse with what is new; `candidate_reader` reads each candidate. Usage comes in every chunk and
+the last one counts; so does the last value of every other field.
 
 A `finishReason` is not the end: with code execution the model continues after one. A candidate is finished if nothing follows
 its last `finishReason`, so `Finished` comes when the bytes end. A stream that ends otherwise, or with an error, has failed.
@@ -14,31 +13,27 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import msgspec
-from msgspec import Struct
 
-from antiphon.parts import Native, NativeExtras, OutputPart, Text, Thinking, ToolCallRequest
+from antiphon.parts import Native
 from antiphon.wire.delta import Finished, PartDelta, Started, UsageReported
 from antiphon.wire.gemini import FORMAT
-from antiphon.wire.gemini.content import SOURCE, encode, read_value
+from antiphon.wire.gemini.candidate_reader import Candidate
 from antiphon.wire.gemini.errors import read_error
-from antiphon.wire.gemini.messages import CONTENT_FIELDS
-from antiphon.wire.gemini.native import as_list, gemini_extras, get_field, split_fields
-from antiphon.wire.gemini.partial_call import PartialCall
+from antiphon.wire.gemini.native import as_list, gemini_extras, split_fields
 from antiphon.wire.gemini.response import (
     CANDIDATE_FIELDS,
     NO_CANDIDATES,
     RESPONSE_FIELDS,
-    STOP_REASONS,
     is_prompt_blocked,
     output_extras,
-    output_part,
-    read_stop_reason,
     read_usage,
+    take_names,
+    take_parts,
 )
-from antiphon.wire.output import MAX_CANDIDATES, NOT_AN_ANSWER, ProviderError
+from antiphon.wire.output import NOT_AN_ANSWER, ProviderError
 from antiphon.wire.shapes import INVALID, Shape
 from antiphon.wire.streams.json_array import JsonStreamReader
-from antiphon.wire.streams.reader import CUT, EventReader, decode_json
+from antiphon.wire.streams.reader import CUT, CandidateReader, decode_json
 from antiphon.wire.streams.sse import SseEvent
 from antiphon.wire.tools.call_ids import CallIdTracker
 from antiphon.wire.vendors.google import parse_time
@@ -77,55 +72,7 @@ class TextChunk(Shape, rename="camel"):
 _decode_chunk = msgspec.json.Decoder(TextChunk).decode
 
 
-class _Candidate(Struct):
-    """The state of one candidate."""
-
-    number: int
-    text_index: int = -1  # the open text part
-    is_thought: bool = False
-    signature: Any = None
-    call: PartialCall | None = None
-    has_calls: bool = False
-    finish_reason: Any = None
-    is_finished: bool = False
-    fields: dict[str, Any] = {}
-    unknown: dict[str, Any] = {}
-    citations: dict[str, set[bytes]] = {}  # those in each list of the citation metadata
-
-    def merge_fields(self, fields: dict[str, Any], unknown: dict[str, Any]) -> None:
-        """Add the fields of a chunk to those of the candidate."""
-        for name, value in fields.items():
-            known = self.fields.get(name)
-            grows = name in ("groundingMetadata", "citationMetadata")
-            if not grows or not isinstance(known, dict) or not isinstance(value, dict):
-                self.fields[name] = value
-            elif name == "groundingMetadata":
-                known.update(value)
-            else:
-                self._append_citations(known, value)
-        self.unknown.update(unknown)
-
-    def _append_citations(self, known: dict[str, Any], later: dict[str, Any]) -> None:
-        """Append the citations of a chunk to the earlier ones; chunks repeat them."""
-        for name, value in later.items():
-            earlier = known.get(name)
-            if not isinstance(earlier, list) or not isinstance(value, list):
-                known[name] = value
-                self.citations.pop(name, None)
-                continue
-            seen = self.citations.get(name)
-            if seen is None:
-                seen = self.citations[name] = set(map(_citation_key, earlier))
-            new = [(citation, _citation_key(citation)) for citation in value]
-            earlier += [citation for citation, key in new if key not in seen]
-            seen.update(key for _, key in new)
-
-
-def _citation_key(citation: Any) -> bytes:
-    return msgspec.json.encode(citation, order="sorted")
-
-
-class StreamReader(EventReader[TextChunk]):
+class StreamReader(CandidateReader[TextChunk, Candidate]):
     """Bytes in, deltas out, however the bytes are split; SSE or a JSON array."""
 
     def __init__(self) -> None:
@@ -133,7 +80,6 @@ class StreamReader(EventReader[TextChunk]):
         super().__init__(self._chunks, _decode_chunk)
         self._started = Started()
         self._calls = CallIdTracker()
-        self._candidates: dict[int, _Candidate] = {}
         self._usage: Any = None  # the last one, not decoded where that was not needed
         self._reported: dict[str, Any] | None = None
         self._response_fields: dict[str, Any] = {}
@@ -170,7 +116,7 @@ class StreamReader(EventReader[TextChunk]):
                     if part.text:  # most parts: more of the open text
                         self.parts.deltas.append(PartDelta(state.text_index, part.text))
                 else:
-                    self._append_text(state, part.text, part.thought, part.thought_signature)
+                    state.append_text(part.text, part.thought, part.thought_signature)
             if candidate.finish_reason is not None:
                 state.finish_reason, state.is_finished = candidate.finish_reason, True
 
@@ -204,10 +150,7 @@ class StreamReader(EventReader[TextChunk]):
             self._read_candidate(candidate, position)
 
     def _read_head(self, fields: dict[str, Any], unknown: dict[str, Any]) -> None:
-        for name in ("modelVersion", "responseId"):
-            if type(fields.get(name, "")) is not str:
-                unknown[name] = fields.pop(name)
-        model, response_id = fields.pop("modelVersion", ""), fields.pop("responseId", "")
+        model, response_id = take_names(fields, unknown)
         if not self._is_started:
             time = fields.pop("createTime", None)
             native = {FORMAT: {"createTime": time}} if time is not None else None
@@ -235,119 +178,23 @@ class StreamReader(EventReader[TextChunk]):
                 self.parts.deltas.append(UsageReported(usage))
             self._reported = self._usage
 
-    def _read_candidate(self, candidate: Any, position: int) -> None:
-        fields, unknown = split_fields(candidate if type(candidate) is dict else {}, CANDIDATE_FIELDS)
-        state = self._candidate(fields.pop("index", None), position)
-        if state is None:
+    def _read_candidate(self, value: Any, position: int) -> None:
+        fields, unknown = split_fields(value if type(value) is dict else {}, CANDIDATE_FIELDS)
+        candidate = self._candidate(fields.pop("index", None), position)
+        if candidate is None:
             return
-        if type(candidate) is not dict:
-            self._emit_whole(state, Native(FORMAT, candidate))
+        if type(value) is not dict:
+            candidate.emit_whole(Native(FORMAT, value))
             return
-        content, finish_reason = fields.pop("content", None), fields.pop("finishReason", None)
-        state.merge_fields(fields, unknown)
-        if type(content) is dict:
-            for part in as_list(self._read_content(content, state) or None):
-                state.is_finished = False
-                self._read_part(part, state)
-        elif content is not None:
-            state.fields["content"] = content
+        parts, finish_reason = take_parts(fields), fields.pop("finishReason", None)
+        candidate.merge_fields(fields, unknown)
+        for part in parts:
+            candidate.read_part(part)
         if finish_reason is not None:
-            state.finish_reason, state.is_finished = finish_reason, True
+            candidate.finish_reason, candidate.is_finished = finish_reason, True
 
-    def _candidate(self, index: Any, position: int) -> _Candidate | None:
-        """The state of a candidate; None if its index is impossible."""
-        number = index if type(index) is int and index >= 0 else position
-        if number >= MAX_CANDIDATES:
-            problem = f"invalid stream: candidate index {number} exceeds {MAX_CANDIDATES - 1}"
-            self._fail(ProviderError(problem, "server"))
-            return None
-        state = self._candidates.get(number)
-        if state is None:
-            state = self._candidates[number] = _Candidate(number)
-        return state
-
-    def _read_content(self, content: dict[str, Any], state: _Candidate) -> Any:
-        fields, extras = split_fields(content, CONTENT_FIELDS)
-        if fields.get("role", "model") != "model":
-            extras["role"] = fields["role"]
-        if extras:
-            state.fields["content"] = extras
-        return fields.get("parts")
-
-    def _read_part(self, part: Any, state: _Candidate) -> None:
-        call = get_field(part, "functionCall") if type(part) is dict else None
-        if type(call) is dict and self._read_partial_call(part, call, state):
-            return
-        read = output_part(part, read_value(part, self._calls))
-        if isinstance(read, Text | Thinking):
-            native = read.native
-            signature = gemini_extras(native).get("thoughtSignature")
-            self._append_text(state, read.text, isinstance(read, Thinking), signature, native)
-        else:
-            self._emit_whole(state, read)
-
-    def _append_text(
-        self, state: _Candidate, text: str, is_thought: bool, signature: Any, native: NativeExtras | None = None
-    ) -> None:
-        """Continue the open part if flag and signature match, else start a new one."""
-        if native is None and signature is not None:
-            native = {FORMAT: {"thoughtSignature": signature}}
-        extras = gemini_extras(native)
-        is_other = bool(signature and state.signature and signature != state.signature)
-        if state.text_index >= 0 and state.is_thought is is_thought and not is_other:
-            self.parts.text(state.text_index, text)
-            if extras:
-                self.parts.extend(state.text_index, {FORMAT: extras})
-                state.signature = signature or state.signature
-            return
-        if not text and not extras:
-            return
-        self._end_part(state)
-        part: OutputPart = Thinking(native=native, source=SOURCE) if is_thought else Text("", native=native)
-        state.text_index, state.is_thought, state.signature = (
-            self.parts.start(part, state.number),
-            is_thought,
-            signature,
-        )
-        self.parts.text(state.text_index, text)
-
-    def _end_part(self, state: _Candidate) -> None:
-        if state.text_index >= 0:
-            self.parts.end(state.text_index)
-            state.text_index = -1
-        if state.call is not None:
-            self.parts.text(state.call.index, encode(state.call.finish()).decode())
-            self.parts.end(state.call.index)
-            state.call = None
-
-    def _emit_whole(self, state: _Candidate, part: OutputPart) -> None:
-        """A complete part."""
-        self._end_part(state)
-        state.has_calls = state.has_calls or type(part) is ToolCallRequest
-        self.parts.whole(part, state.number)
-
-    def _read_partial_call(self, part: dict[str, Any], call: dict[str, Any], state: _Candidate) -> bool:
-        """A piece of a call; False if the call is complete."""
-        continues = get_field(call, "willContinue") is True
-        is_new = call.get("name") is not None or state.call is None
-        if is_new and not continues and get_field(call, "partialArgs") is None:
-            return False
-        extras = {name: value for name, value in part.items() if name not in ("functionCall", "function_call")}
-        if is_new:
-            self._end_part(state)
-            name, call_id = call.get("name"), call.get("id")
-            name = name if type(name) is str else ""
-            known_id = self._calls.add_call(name, call_id if type(call_id) is str else None)
-            native = {FORMAT: extras} if extras else None
-            state.has_calls = True
-            state.call = PartialCall(self.parts.start(ToolCallRequest(name, known_id, "", native=native), state.number))
-        elif extras and state.call is not None:
-            self.parts.extend(state.call.index, {FORMAT: extras})
-        if state.call is not None:
-            state.call.add(call)
-        if not continues:
-            self._end_part(state)
-        return True
+    def _new_candidate(self, number: int) -> Candidate:
+        return Candidate(number, self.parts, self._calls)
 
     def _end_of_stream(self) -> None:
         """Finish the candidates, or fail if the response is not complete."""
@@ -361,28 +208,22 @@ class StreamReader(EventReader[TextChunk]):
                 is_error = isinstance(body, dict) and body.get("error") is not None
                 self._fail(read_error(body) if is_error else MALFORMED_STREAM)
             return
-        states = [self._candidates[number] for number in sorted(self._candidates)]
+        candidates = self._sorted_candidates()
         blocked = is_prompt_blocked(self._response_fields.get("promptFeedback"))
-        is_finished = all(state.is_finished for state in states) if states else False
+        is_finished = all(candidate.is_finished for candidate in candidates) if candidates else False
         if not self._chunks.is_complete or not (is_finished or blocked):
             self._fail(CUT)
             return
-        for state in states:
-            self._end_part(state)
+        for candidate in candidates:
+            candidate.end_part()
         self._report_usage()
-        if not states:
+        if not candidates:
             native = output_extras(self._response_fields, {}, {})
             self._end(Finished("content_filter", native=native, source=NO_CANDIDATES))
-        self._end(*(self._finished(state, index, blocked) for index, state in enumerate(states)))
-
-    def _finished(self, state: _Candidate, index: int, blocked: bool) -> Finished:
-        stop = read_stop_reason(state.finish_reason, state.has_calls) or (
-            "content_filter" if blocked and index == 0 else ""
+        fields = [self._response_fields, *({} for _ in candidates[1:])]
+        self._end(
+            *(
+                candidate.finished(index, fields[index], blocked and index == 0)
+                for index, candidate in enumerate(candidates)
+            )
         )
-        fields = state.fields
-        if state.finish_reason != STOP_REASONS.write(stop):
-            fields["finishReason"] = state.finish_reason
-        if state.number != index:
-            fields["index"] = state.number
-        native = output_extras(self._response_fields if index == 0 else {}, fields, state.unknown)
-        return Finished(stop, candidate=state.number, native=native)

@@ -15,7 +15,7 @@ from typing import Any
 
 from antiphon.errors import WireError
 from antiphon.ids import new_id
-from antiphon.parts import NativeExtras, OutputPart, ToolCallRequest
+from antiphon.parts import NativeExtras, OutputPart
 from antiphon.wire.answer_tables import Count, StopReasons, UsageTable, lose_stop_sequence
 from antiphon.wire.gemini_interactions import FORMAT
 from antiphon.wire.gemini_interactions.content import NAME, StepWriter, read_answer_steps, write_model_steps
@@ -95,9 +95,9 @@ def read_stop_reason(body: dict[str, Any], parts: Iterable[OutputPart]) -> StopR
         withheld = next((_WITHHELD[code] for code in codes if type(code) is str and code in _WITHHELD), None)
         if withheld is not None:
             return withheld
-    # The action may be that of a step that stays `Native`.
-    has_calls = status == "requires_action" or any(type(part) is ToolCallRequest for part in parts)
-    return STOP_REASONS.read(status, has_calls=has_calls)
+    if status == "requires_action":
+        return "tool_calls"  # the action may be that of a step that stays `Native`
+    return STOP_REASONS.read(status, parts)
 
 
 def interaction_extras(body: dict[str, Any], stop: StopReason) -> NativeExtras | None:

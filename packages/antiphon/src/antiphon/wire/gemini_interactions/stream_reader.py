@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct, field
 
-from antiphon.parts import Native, NativeExtras, Text, Thinking, TokenUsage, ToolCallRequest
+from antiphon.parts import Native, NativeExtras, Text, Thinking, TokenUsage
 from antiphon.wire.delta import Finished, PartDelta, UsageReported
 from antiphon.wire.gemini_interactions import FORMAT
 from antiphon.wire.gemini_interactions.content import (
@@ -38,7 +38,6 @@ from antiphon.wire.gemini_interactions.response import (
     read_usage,
 )
 from antiphon.wire.loss import other_fields
-from antiphon.wire.output import StopReason
 from antiphon.wire.streams.reader import CUT, ItemReader
 from antiphon.wire.vendors.google import parse_time
 
@@ -82,7 +81,6 @@ class StreamReader(ItemReader[StreamEvent, _Step]):
 
     def __init__(self) -> None:
         super().__init__(StreamEvent, _HANDLERS)
-        self._has_calls = False
         self._status: Any = None
         self._usage: TokenUsage | None = None
 
@@ -105,13 +103,10 @@ class StreamReader(ItemReader[StreamEvent, _Step]):
         if kind == "function_call":
             call = read_call({**item, "arguments": {}})
             if call is not None:
-                self._has_calls = True
-                opened.part = self._start_part(
-                    ToolCallRequest(call.tool_name, call.tool_call_id, "", native=call.native)
-                )
+                opened.part = self.parts.start(msgspec.structs.replace(call, arguments=""))
         elif kind == "thought":
             extras = other_fields(item, THOUGHT_FIELDS)
-            opened.part = self._start_part(Thinking(native={FORMAT: extras} if extras else None, source=SOURCE))
+            opened.part = self.parts.start(Thinking(native={FORMAT: extras} if extras else None, source=SOURCE))
             for content in item[_SUMMARY] if type(item.get(_SUMMARY)) is list else ():
                 self._add_summary(opened, content)
         elif kind == "model_output":
@@ -159,7 +154,7 @@ class StreamReader(ItemReader[StreamEvent, _Step]):
         read = read_content(content)
         if isinstance(read, Text):
             if step.part is None:
-                step.part = self._start_part(Text("", native=self._step_native(step)))
+                step.part = self.parts.start(Text("", native=self._step_native(step)))
                 step.has_parts = True
             self.parts.text(step.part, read.text)
             self.parts.extend(step.part, read.native)
@@ -173,14 +168,14 @@ class StreamReader(ItemReader[StreamEvent, _Step]):
                 fields = {**(read.native or {}).get(FORMAT, {}), **native[FORMAT]}
                 read = msgspec.structs.replace(read, native={**(read.native or {}), FORMAT: fields})
         step.has_parts = True
-        self._emit_whole(read)
+        self.parts.whole(read)
 
     def _step_native(self, step: _Step) -> NativeExtras | None:
         """The extras of the first part of a step, as for a whole answer."""
         if step.has_parts:
             return None
         fields = other_fields(step.step, STEP_FIELDS)
-        return {FORMAT: {STEP: fields}} if fields or is_content_part(self._last_part) else None
+        return {FORMAT: {STEP: fields}} if fields or is_content_part(self.parts.last) else None
 
     def _add_thought(self, step: _Step, delta: dict[str, Any]) -> None:
         if delta["type"] == "thought_summary":
@@ -207,7 +202,7 @@ class StreamReader(ItemReader[StreamEvent, _Step]):
             return
         step.is_done = True
         if step.place is not None:
-            self._emit_whole(Native(FORMAT, step.step), step.place)
+            self.parts.whole(Native(FORMAT, step.step), index=step.place)
             return
         if step.kind == "function_call" and step.part is not None and not step.has_arguments:
             arguments = step.step.get("arguments")
@@ -235,8 +230,7 @@ class StreamReader(ItemReader[StreamEvent, _Step]):
         self._start(interaction)
         steps = interaction.get("steps")
         for part in read_answer_steps(steps) if not self._items and type(steps) is list else ():  # not streamed
-            self._has_calls |= type(part) is ToolCallRequest
-            self._emit_whole(part)
+            self.parts.whole(part)
         self._finish({**interaction, "status": status if status is not None else "completed"})
 
     def _finish(self, interaction: dict[str, Any]) -> None:
@@ -245,8 +239,7 @@ class StreamReader(ItemReader[StreamEvent, _Step]):
         self._read_usage(interaction.get("usage"))
         if self._usage is not None:
             self.parts.deltas.append(UsageReported(self._usage))
-        calls = (ToolCallRequest("", ""),) if self._has_calls else ()
-        stop: StopReason = read_stop_reason(interaction, calls)
+        stop = read_stop_reason(interaction, self.parts.of(0))
         native = interaction_extras(interaction, stop)
         if self._created is None and interaction.get("created") is not None:
             native = {FORMAT: {**(native or {}).get(FORMAT, {}), "created": interaction["created"]}}

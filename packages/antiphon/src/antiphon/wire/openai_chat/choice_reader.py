@@ -100,7 +100,6 @@ class ChoiceReader:
         self.finish_reason: Any = None
         self._number = number
         self._parts = parts
-        self._seen: list[OutputPart] = []
         self._has_field = False
         self._cumulative_reasoning = cumulative_reasoning
         self._reasoning_so_far: list[str] = []
@@ -147,7 +146,7 @@ class ChoiceReader:
     def _loose_delta(self, more: dict[str, Any]) -> tuple[DeltaShape, dict[str, Any]]:
         """A delta that does not fit its shape, and the fields that this does not name."""
         given = more.get("delta")
-        if type(given) is not dict and not self._seen:
+        if type(given) is not dict and not self._parts.of(self._number):
             given = more.get("message")  # a host that sends the message whole
         fitted = DELTAS.fit(given) if type(given) is dict else _NO_DELTA
         return (fitted.shape, fitted.more) if type(fitted) is Loose else (fitted, _NOTHING)
@@ -247,7 +246,6 @@ class ChoiceReader:
     def _start_part(self, kind: type, part: OutputPart) -> None:
         self._end_part()
         self._open, self._open_index = kind, self._parts.start(part, self._number)
-        self._seen.append(part)
 
     def _end_part(self) -> None:
         if self._open is not None:
@@ -364,7 +362,6 @@ class ChoiceReader:
             self._by_id[call.id] = call
         part = ToolCallRequest(call.name, call.id, "", call.freeform, native=call.native, source=call.source)
         call.number = self._parts.start(part, self._number)
-        self._seen.append(part)
         for piece in call.pending:
             self._parts.text(call.number, piece)
         call.pending = []
@@ -411,8 +408,9 @@ class ChoiceReader:
 
     def finished(self, extras: dict[str, Any]) -> Finished:
         """The end of the choice; `extras` are those of the whole response."""
-        reason = read_stop_reason(self.finish_reason, self._seen)
-        native = candidate_native(self.finish_reason, reason, self._seen, self._choice, self._message)
+        parts = self._parts.of(self._number)
+        reason = read_stop_reason(self.finish_reason, parts)
+        native = candidate_native(self.finish_reason, reason, parts, self._choice, self._message)
         if extras:
             native = {FORMAT: {**extras, **(native or {}).get(FORMAT, {})}}
         return Finished(reason, candidate=self._number, native=native)

@@ -140,12 +140,9 @@ def assign_call_ids(parts: list[OutputPart]) -> list[OutputPart]:
 
 def read_stop_reason(finish_reason: Any, parts: Sequence[OutputPart]) -> StopReason:
     """Why the model stopped, from `finish_reason` and from its parts."""
-    kinds = {type(part) for part in parts}
-    has_calls = ToolCallRequest in kinds
-    reason = STOP_REASONS.read(
-        None if finish_reason == "" else finish_reason, has_calls=has_calls, has_refusal=Refusal in kinds
-    )
-    return "tool_calls" if has_calls and reason in ("", "other") else reason
+    reason = STOP_REASONS.read(None if finish_reason == "" else finish_reason, parts)
+    has_calls = reason in ("", "other") and any(type(part) is ToolCallRequest for part in parts)
+    return "tool_calls" if has_calls else reason
 
 
 def candidate_native(

@@ -22,14 +22,13 @@ from antiphon.wire.openai_chat import FORMAT
 from antiphon.wire.openai_chat.choice_reader import ChoiceReader
 from antiphon.wire.openai_chat.errors import read_error
 from antiphon.wire.openai_chat.response import read_usage
-from antiphon.wire.openai_chat.shapes import CHUNK_CHOICES, Chunk
+from antiphon.wire.openai_chat.shapes import CHUNK_CHOICES, CHUNKS, Chunk
 from antiphon.wire.output import MAX_CANDIDATES, ProviderError
 from antiphon.wire.shapes import Loose
-from antiphon.wire.streams.reader import CUT, EventReader, PartStream
+from antiphon.wire.streams.reader import CUT, CandidateReader, PartStream
 from antiphon.wire.streams.sse import SseReader
 from antiphon.wire.streams.writer import encode_line
 
-_READ_FIELDS = frozenset(("id", "object", "created", "model", "choices", "usage", "obfuscation", "p"))
 _is_fragment_of_open_call = re.compile(rb'"tool_calls":\[\{"index":\d+,"function":\{"arguments":"').search
 _event_borders = re.compile(rb"\n\r?\n|\r\r").finditer
 
@@ -37,20 +36,19 @@ _event_borders = re.compile(rb"\n\r?\n|\r\r").finditer
 _decode_chunk = msgspec.json.Decoder(Chunk).decode
 
 
-class StreamReader(EventReader[Chunk]):
+class StreamReader(CandidateReader[Chunk, ChoiceReader]):
     """The bytes of one stream in, its deltas out."""
 
     def __init__(self) -> None:
         self._bytes = SseReader()
         super().__init__(self._bytes, _decode_chunk)
-        self._choices: dict[int, ChoiceReader] = {}
         self._extras: dict[str, Any] = {}
         self._sent_extras: dict[str, Any] = {}
         self._head: dict[str, Any] = {}
         self._usage: Any = None
 
     def _end_of_stream(self) -> None:
-        if self._choices and all(candidate.finish_reason is not None for candidate in self._choices.values()):
+        if self._candidates and all(choice.finish_reason is not None for choice in self._candidates.values()):
             self._finish()
         else:
             self._fail(self._cut())
@@ -69,19 +67,20 @@ class StreamReader(EventReader[Chunk]):
             self._extras["system_fingerprint"] = chunk.system_fingerprint
         if chunk.service_tier is not None:
             self._extras["service_tier"] = chunk.service_tier
-        choices = chunk.choices
+        choices: list[Any] = chunk.choices
         if not self._is_started:
             self._read_head(id=chunk.id, model=chunk.model, created=chunk.created)
             if choices:
                 self._start()
         for choice in choices:
-            candidate = self._choices.get(choice.index)  # type: ignore[arg-type]  # None finds nothing
+            if type(choice) is Loose:
+                self._read_loose(choice)
+                continue
+            candidate = self._candidates.get(choice.index) or self._candidate(choice.index)
             if candidate is None:
-                candidate = self._choice(choice.index)
-                if candidate is None:
-                    return
+                return
             candidate.read(choice)
-        if chunk.usage is not None:
+        if chunk.usage is not None and not self._is_over:
             self._report(chunk.usage)
 
     def _read_head(self, **fields: Any) -> None:
@@ -89,16 +88,9 @@ class StreamReader(EventReader[Chunk]):
             if type(value) is (int if key == "created" else str) and not self._head.get(key):
                 self._head[key] = value
 
-    def _choice(self, index: int | None) -> ChoiceReader | None:
-        """The choice at an index; None if that is impossible."""
-        number = index if index is not None and index >= 0 else 0
-        if number >= MAX_CANDIDATES:
-            self._fail(ProviderError(f"invalid stream: choice index {number} exceeds {MAX_CANDIDATES - 1}", "server"))
-            return None
-        if number not in self._choices:
-            cumulative_reasoning = "input_sensitive" in self._extras  # MiniMax
-            self._choices[number] = ChoiceReader(number, self.parts, cumulative_reasoning=cumulative_reasoning)
-        return self._choices[number]
+    def _new_candidate(self, number: int) -> ChoiceReader:
+        cumulative_reasoning = "input_sensitive" in self._extras  # MiniMax
+        return ChoiceReader(number, self.parts, cumulative_reasoning=cumulative_reasoning)
 
     def _read_other(self, value: Any) -> None:
         if value == "[DONE]":
@@ -114,30 +106,25 @@ class StreamReader(EventReader[Chunk]):
         if value.get("error") or name == b"error" or (choices is None and _is_error(value)):
             self._fail(read_error(value))
             return
-        for key, field in value.items():
-            if key not in _READ_FIELDS and field is not None:
-                self._extras[key] = field
-        if not self._is_started:
-            self._read_head(id=value.get("id"), model=value.get("model"), created=value.get("created"))
-        if type(choices) is list and choices:
-            self._start()
-            for choice in choices:
-                if type(choice) is dict and not self._is_over:
-                    self._read_loose_choice(choice)
-        if value.get("usage") is not None and not self._is_over:
-            self._report(value["usage"])
+        chunk = CHUNKS.fit({**value, "choices": []})
+        if type(chunk) is Loose:
+            self._extras.update((key, field) for key, field in chunk.more.items() if key != "p")
+            chunk = chunk.shape
+        chunk.choices = list(map(CHUNK_CHOICES.fit, choices)) if type(choices) is list else []
+        self._read_event(chunk)
 
-    def _read_loose_choice(self, value: dict[str, Any]) -> None:
-        if value.get("error"):
-            self._fail(read_error(value))
+    def _read_loose(self, choice: Loose) -> None:
+        """A choice with fields of the host's own."""
+        if choice.shape is None or self._is_over:
             return
-        fitted = CHUNK_CHOICES.fit(value)
-        choice, more = (fitted.shape, fitted.more) if type(fitted) is Loose else (fitted, {})
-        candidate = self._choice(choice.index)
+        if choice.more.get("error"):
+            self._fail(read_error(choice.value))
+            return
+        candidate = self._candidate(choice.shape.index)
         if candidate is not None:
-            candidate.read(choice, more)
-            if self._usage is None and type(value.get("usage")) is dict:  # Moonshot
-                self._report(value["usage"])
+            candidate.read(choice.shape, choice.more)
+            if self._usage is None and type(choice.more.get("usage")) is dict:  # Moonshot
+                self._report(choice.more["usage"])
 
     def _start(self) -> None:
         if not self._is_started:
@@ -156,17 +143,17 @@ class StreamReader(EventReader[Chunk]):
         self._finish()
 
     def _finish(self) -> None:
-        if not self._choices:
+        if not self._candidates:
             self._fail(ProviderError("stream ended without a response", "server"))
             return
         groq = self._extras.get("x_groq")
         if self._usage is None and type(groq) is dict and groq.get("usage"):
             self._report(groq["usage"])
-        candidates = [self._choices[number] for number in sorted(self._choices)]
-        for candidate in candidates:
-            candidate.close()
+        choices = self._sorted_candidates()
+        for choice in choices:
+            choice.close()
         extras = {key: value for key, value in self._extras.items() if self._sent_extras.get(key) != value}
-        self._end(*(candidate.finished({} if index else extras) for index, candidate in enumerate(candidates)))
+        self._end(*(choice.finished({} if index else extras) for index, choice in enumerate(choices)))
 
 
 def _is_error(chunk: dict[str, Any]) -> bool:

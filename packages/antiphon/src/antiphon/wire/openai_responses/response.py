@@ -16,7 +16,7 @@ from typing import Any
 
 from antiphon.errors import WireError
 from antiphon.ids import new_id
-from antiphon.parts import NativeExtras, OutputPart, Refusal, TokenUsage, ToolCallRequest
+from antiphon.parts import NativeExtras, OutputPart, TokenUsage
 from antiphon.wire.answer_tables import Count, StopReasons, UsageTable, lose_stop_sequence
 from antiphon.wire.loss import Loss, lose_candidates, lose_native, other_fields
 from antiphon.wire.openai_responses import FORMAT
@@ -93,8 +93,7 @@ def read_stop_reason(body: dict[str, Any], parts: Iterable[OutputPart]) -> StopR
         word = reason if reason in _INCOMPLETE else ""
     elif type(word) is not str:
         word = "completed"
-    kinds = {type(part) for part in parts}
-    return STOP_REASONS.read(word, has_calls=ToolCallRequest in kinds, has_refusal=Refusal in kinds)
+    return STOP_REASONS.read(word, parts)
 
 
 def response_extras(body: dict[str, Any], reason: StopReason) -> NativeExtras | None:

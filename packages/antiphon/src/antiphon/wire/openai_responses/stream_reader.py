@@ -76,7 +76,6 @@ class StreamReader(ItemReader[StreamEvent, _Item]):
 
     def __init__(self) -> None:
         super().__init__(StreamEvent, _HANDLERS)
-        self._seen: list[OutputPart] = []  # the parts received, for the stop reason
         self._text: _Part | None = None  # where the last piece of text went
         self._text_place: tuple[int | None, int | None] = (None, None)
 
@@ -86,7 +85,7 @@ class StreamReader(ItemReader[StreamEvent, _Item]):
     def _open(self, key: int, item: dict[str, Any]) -> _Item:
         self._start(None)
         kind = item.get("type")
-        opened = _Item(key, item, kind, self._last_part)
+        opened = _Item(key, item, kind, self.parts.last)
         self._items[key] = self._last = opened
         native: NativeExtras | None = {FORMAT: {"id": item["id"]}} if item.get("id") is not None else None
         if kind == "function_call" or kind == "custom_tool_call":
@@ -101,8 +100,7 @@ class StreamReader(ItemReader[StreamEvent, _Item]):
         return opened
 
     def _begin_part(self, item: _Item, key: int | None, part: Text | Refusal | Thinking | ToolCallRequest) -> _Part:
-        begun = item.parts[key] = _Part(self._start_part(part), part.native)
-        self._seen.append(part)
+        begun = item.parts[key] = _Part(self.parts.start(part), part.native)
         return begun
 
     def _content(self, event: StreamEvent, make: type[Text] | type[Refusal]) -> _Part | None:
@@ -205,13 +203,11 @@ class StreamReader(ItemReader[StreamEvent, _Item]):
         begun = [item.parts[key] for key in sorted(item.parts, key=lambda number: number or 0)]
         for place, part in enumerate(parts):
             if isinstance(part, Native):
-                self._emit_whole(part, item.place)
-                self._seen.append(part)
+                self.parts.whole(part, index=item.place)
             else:
                 self._end_as(begun[place] if place < len(begun) else self._begin_empty(item, place, part), part)
         for rest in begun[len(parts) :]:
             self.parts.end(rest.index)
-        self._last_part = parts[-1]
 
     def _begin_empty(self, item: _Item, place: int, part: Any) -> _Part:
         """Begin a part that is known whole, without its text."""
@@ -229,7 +225,7 @@ class StreamReader(ItemReader[StreamEvent, _Item]):
         """End the parts of an item as they are."""
         item.is_done = True
         if item.place is not None and not item.parts:
-            self._emit_whole(Native(FORMAT, item.item), item.place)
+            self.parts.whole(Native(FORMAT, item.item), index=item.place)
         for part in item.parts.values():
             self.parts.end(part.index)
 
@@ -253,7 +249,7 @@ class StreamReader(ItemReader[StreamEvent, _Item]):
         usage = read_usage(response.get("usage"))
         if usage is not None:
             self.parts.deltas.append(UsageReported(usage))
-        reason = read_stop_reason(response, self._seen)
+        reason = read_stop_reason(response, self.parts.of(0))
         self._end(Finished(reason, native=response_extras(response, reason)))
 
     def _on_failed(self, event: StreamEvent) -> None:

@@ -20,7 +20,7 @@ from msgspec import structs
 
 from antiphon.parts import NativeExtras, OutputPart, ToolCallRequest
 from antiphon.wire.delta import Failed, ModelOutputDelta, PartDelta, PartEnded, PartExtended, PartStarted, Started
-from antiphon.wire.output import NOT_AN_ANSWER, STREAM_CUT, ProviderError
+from antiphon.wire.output import MAX_CANDIDATES, NOT_AN_ANSWER, STREAM_CUT, ProviderError
 from antiphon.wire.shapes import INVALID
 from antiphon.wire.streams.sse import SseEvent, SseOverflow, SseReader
 
@@ -31,10 +31,12 @@ decode_json = msgspec.json.Decoder().decode
 class PartStream:
     """The parts of one stream. `deltas` are those that were not taken yet."""
 
-    __slots__ = ("_next", "_open", "deltas")
+    __slots__ = ("_next", "_open", "_started", "deltas", "last")
 
     def __init__(self) -> None:
         self.deltas: list[ModelOutputDelta] = []
+        self._started: dict[int, list[OutputPart]] = {}
+        self.last: OutputPart | None = None
         self._next = 0
         self._open: set[int] = set()
 
@@ -50,7 +52,13 @@ class PartStream:
             self._next += 1
         self._open.add(index)
         self.deltas.append(PartStarted(index, part, candidate))
+        self._started.setdefault(candidate, []).append(part)
+        self.last = part
         return index
+
+    def of(self, candidate: int) -> list[OutputPart]:
+        """The parts of a candidate, as they started."""
+        return self._started.get(candidate, [])
 
     def text(self, index: int, text: str | None) -> None:
         if text:
@@ -191,6 +199,34 @@ class EventReader(Generic[Event]):
             self.parts.deltas += deltas
 
 
+Candidate = TypeVar("Candidate")
+
+
+class CandidateReader(EventReader[Event], Generic[Event, Candidate]):
+    """Reads a stream whose events have pieces of several candidates."""
+
+    def __init__(self, source: EventSource, decode: Callable[[bytes], Event]) -> None:
+        super().__init__(source, decode)
+        self._candidates: dict[int, Candidate] = {}
+
+    def _candidate(self, index: Any, position: int = 0) -> Candidate | None:
+        """The candidate with an index, or at a position; None if that is impossible, which is the end."""
+        number = index if type(index) is int and index >= 0 else position
+        if number >= MAX_CANDIDATES:
+            problem = f"invalid stream: candidate index {number} exceeds {MAX_CANDIDATES - 1}"
+            self._fail(ProviderError(problem, "server"))
+            return None
+        if number not in self._candidates:
+            self._candidates[number] = self._new_candidate(number)
+        return self._candidates[number]
+
+    def _new_candidate(self, number: int) -> Candidate:
+        raise NotImplementedError
+
+    def _sorted_candidates(self) -> list[Candidate]:
+        return [self._candidates[number] for number in sorted(self._candidates)]
+
+
 def fit_loosely(shape: type[Event], value: Mapping[str, Any]) -> Event:
     """A struct of the fields that fit; those of another type are absent."""
     try:
@@ -279,7 +315,6 @@ class ItemReader(NamedEventReader[AnyEvent], Generic[AnyEvent, AnyItem]):
         super().__init__(event, handlers)
         self._items: dict[int, AnyItem] = {}
         self._last: AnyItem | None = None
-        self._last_part: OutputPart | None = None
         self._created: int | None = None
 
     def _start(self, fields: dict[str, Any] | None) -> None:
@@ -310,11 +345,3 @@ class ItemReader(NamedEventReader[AnyEvent], Generic[AnyEvent, AnyItem]):
 
     def _open(self, key: int, item: dict[str, Any]) -> AnyItem:
         raise NotImplementedError
-
-    def _start_part(self, part: OutputPart) -> int:
-        self._last_part = part
-        return self.parts.start(part)
-
-    def _emit_whole(self, part: OutputPart, index: int | None = None) -> None:
-        self._last_part = part
-        self.parts.whole(part, index=index)
