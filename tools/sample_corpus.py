@@ -24,6 +24,8 @@ LARGEST = 12_000
 LARGEST_STREAM = 30_000
 STREAMS = 15
 """So many of the shortest whole streams of each file."""
+NAMED = {"199d8ecd2120eda9"}
+"""Records that a test asks for by their id."""
 LONGEST_TEXT = 200
 TEXTS = {"text", "content", "description", "instructions", "system", "systemInstruction", "output"}
 FOLDER = re.compile(r"/(?:home|Users)/[\w.-]+")
@@ -41,6 +43,7 @@ def main(corpus: Path) -> None:
             records = [record for record in map(json.loads, sorted(lines, key=len)) if record["licence"] in LICENCES]
             whole = [record for record in records if isinstance(record.get("sse"), str) and record["status"] == 200]
             streams = [record for record in whole if isinstance(record["request"], dict)][:STREAMS]
+            streams += [record for record in records if record["id"] in NAMED and record not in streams]
             others = [record for record in records if len(_line(record)) <= LARGEST and record not in streams]
             taken = [*streams, *select(others, BUDGETS[folder])]
             target = OUT / folder / path.name

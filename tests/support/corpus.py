@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import pytest
 
 SAMPLE = Path(__file__).parents[1] / "corpus"
 _COLLECTION = Path(__file__).parents[3] / "shared" / "corpus"
@@ -85,9 +84,3 @@ def in_collection(count: int) -> int:
 def are_known(found: Mapping[str, Any], known: Mapping[str, Any]) -> bool:
     """Whether exactly the known cases were found; in the sample, some of them."""
     return all(found[name] <= known.get(name, set()) for name in found) if IS_SAMPLE else found == known
-
-
-def skip_for_sample(reason: str) -> None:
-    """Skip a test that needs particular records."""
-    if IS_SAMPLE:
-        pytest.skip(f"{reason}; the sample has not all of them")

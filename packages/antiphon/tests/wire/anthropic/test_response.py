@@ -26,6 +26,7 @@ from antiphon.parts import (
 )
 from antiphon.wire import Loss, ModelOutput, ProviderError
 from antiphon.wire.output import StopReason
+from support.corpus import in_collection
 from support.examples import scaled
 from support.local_server import LocalServer
 from support.wire_formats import ANTHROPIC
@@ -68,7 +69,7 @@ def test_recorded_answers_mean_the_same_after_a_round_trip(capsys: pytest.Captur
         assert json.dumps(body) == before
     with capsys.disabled():
         sys.stdout.write(f"\n{len(bodies)} answers read and written again\n")
-    assert len(bodies) >= 447
+    assert len(bodies) >= max(1, in_collection(447))
 
 
 def answer(*content: Any, **fields: Any) -> dict[str, Any]:
@@ -323,7 +324,7 @@ def test_recorded_errors() -> None:
         assert error.message in json.dumps(record["response"], ensure_ascii=False).replace('\\"', '"')
         if "error" in record["response"]:
             assert without_nulls(write_error(error)) == without_nulls(record["response"])
-    assert len(refused) >= 24
+    assert len(refused) >= max(1, in_collection(24))
 
 
 @pytest.mark.parametrize(

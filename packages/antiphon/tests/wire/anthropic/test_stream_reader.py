@@ -20,6 +20,7 @@ from antiphon.wire.delta import (
     Finished,
     Started,
 )
+from support.corpus import in_collection
 from support.examples import scaled
 from support.wire_formats import ANTHROPIC
 from wire.anthropic.bodies import json_values, streams, written_out
@@ -79,7 +80,7 @@ def test_recorded_streams_equal_their_answers_for_any_chunking(capsys: pytest.Ca
         counts["bytes"] += len(data)
     with capsys.disabled():
         sys.stdout.write(f"\n{counts['streams']} streams of {counts['bytes']} bytes, cut {counts['cuts']} times\n")
-    assert counts["streams"] >= 251
+    assert counts["streams"] >= max(1, in_collection(251))
 
 
 def test_a_stream_that_is_cut_has_failed(capsys: pytest.CaptureFixture[str]) -> None:
