@@ -1,5 +1,5 @@
 """A hook of mkdocs: programs that the guides link to (`examples/`, `deploy/`, `tests/`) and our theme are part of the site, and
-so does `llms.txt`: every guide with its first sentence, and how to use Antiphon, for programs that read documentation."""
+so is `llms.txt`: every guide with its first sentence, and how to use Antiphon, for programs that read documentation."""
 
 from __future__ import annotations
 
