@@ -53,6 +53,7 @@ NAMES = {
     "translated stream": "gateway, translated stream",
     "small, 1": "gateway, small request, 1 connection",
     "small, 64": "gateway, small request, 64 connections",
+    "stream, 64": f"gateway, stream of {EVENTS} events, 64 connections",
 }
 """The requests; a number after the comma is how many connections send them, if not `CONNECTIONS`."""
 MORE = {

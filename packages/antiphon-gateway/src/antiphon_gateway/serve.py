@@ -19,8 +19,7 @@ from antiphon import __version__
 from antiphon.history.location import display_location
 from antiphon.http.client.client import HttpClient
 from antiphon.http.governor import Governor
-from antiphon.http.server.listener import Listener, bind_socket, stop_on_signals
-from antiphon.http.server.tls import ServerCertificate
+from antiphon.http.server.listener import Listener, ServerCertificate, bind_socket, stop_on_signals
 from antiphon.logs import configure_logs
 from antiphon.prices.table import PriceTable
 from antiphon_gateway.access.accounts import ClientAccounts

@@ -14,9 +14,9 @@ from urllib.parse import parse_qsl, urlsplit
 
 from antiphon.errors import AntiphonError, ConversationError, CredentialError, ExtraMissing, InvalidModelName
 from antiphon.history.location import is_postgres_url
-from antiphon.http.server.tls import check_certificate
+from antiphon.http.server.listener import check_certificate
 from antiphon.model_name import ModelName
-from antiphon.prices.model_prices import KINDS
+from antiphon.prices.rate_card import KINDS
 from antiphon.providers.cloud.settings import describe_missing
 from antiphon.providers.cloud.signers import check_reference
 from antiphon.providers.keys.secret import Credential, is_token_source, looks_secret

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from antiphon.http.client.client import HttpClient
-from antiphon.providers.cloud.authentication import Authentication
+from antiphon.providers.cloud.signers import Authentication
 from antiphon_gateway.access import tickets
 from antiphon_gateway.access.client_keys import hash_key
 from antiphon_gateway.access.tickets import TICKET, UPLOAD_ID, new_ticket, ticket_client

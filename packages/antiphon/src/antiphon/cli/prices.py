@@ -11,7 +11,7 @@ from antiphon.cli.options import read_config
 from antiphon.cli.program import runnable
 from antiphon.cli.terminal import write, write_error, write_json_lines
 from antiphon.model_name import ModelName
-from antiphon.prices.model_prices import KINDS, ModelPrices, Price, Tiers
+from antiphon.prices.rate_card import KINDS, ModelPrices, Price, Tiers
 from antiphon.prices.table import PriceTable, price_data
 
 

@@ -14,8 +14,7 @@ from msgspec import Struct
 from antiphon.context.model_usage import model_calls_of
 from antiphon.history import HistoryEntry
 from antiphon.parts import TokenUsage
-from antiphon.prices.model_prices import Price
-from antiphon.prices.rate_card import encode_variant, token_counts
+from antiphon.prices.rate_card import Price, encode_variant, token_counts
 from antiphon.prices.table import PriceTable
 
 _DEFAULT_TABLE = PriceTable()

@@ -1,4 +1,7 @@
-"""`RateCard`: what the tokens of one model cost, found once and asked for every call.
+"""The prices of one model, and `RateCard`: what its tokens cost, found once and asked for every call.
+
+Prices are US dollars per million tokens, as exact decimals: by kind of tokens, from a date on, at hours of the day, by size of
+the prompt, and in variants. A price that is not known is None, never 0.
 
 Rates are integers, so a cost is exact until it is rounded, once, to a whole nanodollar. A kind of tokens without a price of its
 own is charged as the kind it is part of (cached tokens as input, reasoning as output); without that the cost is unknown.
@@ -7,15 +10,17 @@ own is charged as the kind it is part of (cached tokens as input, reasoning as o
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from operator import mul
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
+from msgspec import Struct
 
 from antiphon.parts import TokenUsage
-from antiphon.prices.model_prices import KINDS, ModelPrices, Price, Tiers
+
+KINDS = ("input", "output", "cache_read", "cache_write", "cache_write_1h", "reasoning")
 
 TokenCounts: TypeAlias = tuple[int, int, int, int, int, int]
 """Prompt, completion, cached, written to a cache, those of them for an hour, reasoning. As in `TokenUsage` the first two are
@@ -33,6 +38,68 @@ _ALWAYS = 1 << 62
 _LATEST = 253_402_300_799_000_000  # in the year 9999
 _MAX_TIMES = 1024
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Tiers(Struct, frozen=True):
+    """A price that depends on the size of the prompt: the last of `above` that the prompt exceeds is for all tokens."""
+
+    base: Decimal
+    above: tuple[tuple[int, Decimal], ...] = ()
+
+    def at(self, prompt_tokens: int) -> Decimal:
+        return next((price for start, price in reversed(self.above) if prompt_tokens > start), self.base)
+
+
+class Price(Struct, frozen=True, kw_only=True):
+    """Prices per million tokens, and when they apply. `when` is for a variant: `{"processing": "batch"}`."""
+
+    input: Tiers | str | None = None
+    output: Tiers | str | None = None
+    cache_read: Tiers | str | None = None
+    cache_write: Tiers | str | None = None
+    cache_write_1h: Tiers | str | None = None
+    reasoning: Tiers | str | None = None
+    since: date | None = None
+    hours: tuple[time, time] | None = None
+    when: dict[str, str] = {}
+
+    def amount(self, kind: str, prompt_tokens: int) -> Decimal | None:
+        """The price of a kind of tokens in a call with so many tokens in its prompt."""
+        value = getattr(self, kind)
+        if value is None:
+            return None
+        return value.at(prompt_tokens) if isinstance(value, Tiers) else Decimal(value)
+
+    def applies(self, at: datetime) -> bool:
+        """Whether its date and hours fit; a time without a zone is UTC."""
+        moment = at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
+        if self.since is not None and moment.date() < self.since:
+            return False
+        if self.hours is None:
+            return True
+        begin, end = (hour.replace(tzinfo=None) for hour in self.hours)
+        clock = moment.time()
+        return begin <= clock < end if begin <= end else clock >= begin or clock < end
+
+
+class ModelPrices(Struct, frozen=True):
+    """The prices of one model of one provider; `match` has alternatives, and all conditions of an alternative must hold."""
+
+    name: str
+    match: tuple[dict[str, str], ...]
+    prices: tuple[Price, ...]
+
+    def price_at(self, at: datetime, variant: Mapping[str, str]) -> Price:
+        """The latest price that applies, with those of the variant in place of the standard ones."""
+        standard = [price for price in self.prices if not price.when]
+        found = next((price for price in reversed(standard) if price.applies(at)), standard[0])
+        changed = [
+            price for price in self.prices if price.when and price.applies(at) and price.when.items() <= variant.items()
+        ]
+        amounts: dict[str, Any] = {kind: getattr(found, kind) for kind in KINDS}
+        for price in reversed(changed):  # the first takes precedence
+            amounts |= {kind: value for kind in KINDS if (value := getattr(price, kind)) is not None}
+        return Price(**amounts, since=found.since)
 
 
 def token_counts(usage: TokenUsage) -> TokenCounts:

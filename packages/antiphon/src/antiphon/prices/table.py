@@ -17,8 +17,7 @@ from typing import Annotated, Any, TypeAlias
 import msgspec
 from msgspec import Meta, Struct
 
-from antiphon.prices.model_prices import KINDS, ModelPrices, Price
-from antiphon.prices.rate_card import RateCard
+from antiphon.prices.rate_card import KINDS, ModelPrices, Price, RateCard
 
 _PROVIDER_NAMES = {
     "alibaba": "qwen",

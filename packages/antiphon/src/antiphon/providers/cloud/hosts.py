@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from base64 import b64decode
 from binascii import Error as Base64Error
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -19,7 +20,6 @@ from antiphon.http.body import copy_failure, pushed, read_error
 from antiphon.http.client.connection import StreamedResponse
 from antiphon.http.client.request import HttpRequest, HttpResponse
 from antiphon.providers.cloud.event_stream import EventFrame, EventStreamDecoder
-from antiphon.providers.cloud.signers import error_type
 
 BEDROCK, VERTEX = "bedrock", "vertex"
 _BODY_VERSIONS = {BEDROCK: "bedrock-2023-05-31", VERTEX: "vertex-2023-10-16"}
@@ -74,6 +74,11 @@ async def unwrap_response(response: HttpResponse) -> HttpResponse:
     if response.headers.get("content-type", "").startswith(_EVENT_STREAM):
         return EventStreamResponse(response)
     return response
+
+
+def error_type(headers: Mapping[str, str]) -> str:
+    """The error that AWS names in a header: `ThrottlingException:http://…`; empty if it names none."""
+    return headers.get("x-amzn-errortype", "").partition(":")[0].rpartition("#")[2]
 
 
 class EventStreamResponse(StreamedResponse):

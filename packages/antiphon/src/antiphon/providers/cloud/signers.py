@@ -1,11 +1,15 @@
-"""Signers: what a key adds to a request. `make_signer` builds the one that a reference names.
+"""`Authentication`: the last step between a written request and its bytes, for providers whose keys are tokens or signatures.
 
-A `HeaderSigner` adds headers with a token (`command:`, `entra:`, `google:`), a `SignatureSigner` the signature of AWS (`aws:`).
-`sign` never blocks the event loop: files are read, commands run and tokens fetched elsewhere, and not once per request.
+A request is wrapped for its host, signed and sent. If the host rejects the token, or the time of the signature, it is signed and
+sent once more; a second rejection is the answer. Retries and other keys are decided by the engine, and each attempt is signed
+again. What a key adds is the work of its signer: a `HeaderSigner` adds headers with a token (`command:`, `entra:`, `google:`), a
+`SignatureSigner` the signature of AWS (`aws:`). `sign` never blocks the event loop: files are read, commands run and tokens
+fetched elsewhere, and not once per request.
 """
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from email.utils import parsedate_to_datetime
@@ -13,9 +17,10 @@ from typing import Protocol
 
 from msgspec import structs
 
-from antiphon.errors import CredentialError
-from antiphon.http.client.request import HttpRequest, HttpResponse
+from antiphon.errors import CredentialError, TransportError
+from antiphon.http.client.request import HttpRequest, HttpResponse, Transport
 from antiphon.http.client.request_head import parse_url
+from antiphon.providers.cloud.hosts import error_type, unwrap_response, wrap_request
 from antiphon.providers.cloud.sigv4 import AwsKeys, sign
 from antiphon.providers.cloud.token_cache import Fetched, TokenCache, TokenError
 from antiphon.providers.cloud.tokens import (
@@ -40,6 +45,56 @@ _EXPIRED_KEYS = frozenset(
 """Errors of AWS after which other keys may be accepted."""
 _MIN_CLOCK_DIFFERENCE = 120.0
 """Seconds. AWS accepts signatures for five minutes."""
+
+
+class Authentication:
+    """Sends the requests of one provider."""
+
+    def __init__(self, preset: Preset, signers: Mapping[str, Signer], transport: Transport) -> None:
+        self._preset = preset
+        self._signers = signers
+        self._transport = transport
+
+    @classmethod
+    def create(
+        cls,
+        preset: Preset,
+        references: Iterable[str],
+        transport: Transport,
+        *,
+        environ: Mapping[str, str] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> Authentication:
+        """The one for a provider and the token sources among its keys. Raises `CredentialError`."""
+        environ = os.environ if environ is None else environ
+        signers = {reference: make_signer(reference, preset, environ=environ, clock=clock) for reference in references}
+        return cls(preset, signers, transport)
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """Every token in use."""
+        return tuple(secret for signer in self._signers.values() for secret in signer.secrets)
+
+    async def send(self, request: HttpRequest, key: str | None) -> HttpResponse:
+        """Send it with a key of the pool. Raises `TransportError`, and `CredentialError` if there is no token."""
+        if self._preset.host and request.method == "POST" and request.stream is None:
+            request = wrap_request(self._preset.host, request)
+        signer = None if key is None else self._signers.get(key)
+        if signer is None:
+            return await unwrap_response(await self._transport.send(request))
+        signed = await self.sign(request, key)
+        response = await self._transport.send(signed)
+        if response.status >= 400 and request.stream is None and signer.learn_from_rejection(signed, response):
+            await response.aclose()
+            message = f"{request.host} refused the signature (status {response.status}); it was signed again"
+            request.resends.append(TransportError(message, "signed_again"))
+            response = await self._transport.send(await self.sign(request, key))
+        return await unwrap_response(response)
+
+    async def sign(self, request: HttpRequest, key: str | None) -> HttpRequest:
+        """The request with what the key adds to it. Raises `CredentialError`."""
+        signer = None if key is None else self._signers.get(key)
+        return request if signer is None else await signer.sign(request)
 
 
 class Signer(Protocol):
@@ -146,11 +201,6 @@ def clock_difference(date: str) -> float:
         return parsedate_to_datetime(date).timestamp() - time.time()
     except (TypeError, ValueError):
         return 0.0
-
-
-def error_type(headers: Mapping[str, str]) -> str:
-    """The error that AWS names in a header: `ThrottlingException:http://…`; empty if it names none."""
-    return headers.get("x-amzn-errortype", "").partition(":")[0].rpartition("#")[2]
 
 
 def make_signer(

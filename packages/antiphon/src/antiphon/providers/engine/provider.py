@@ -30,7 +30,7 @@ from antiphon.wire.openai_chat.dialects import DIALECTS, OPENAI_ITSELF
 from antiphon.wire.output import ErrorKind, ProviderError
 
 if TYPE_CHECKING:
-    from antiphon.providers.cloud.authentication import Authentication
+    from antiphon.providers.cloud.signers import Authentication
 
 _T = TypeVar("_T")
 
@@ -112,7 +112,7 @@ class Provider:
         references = () if self.keys is None else tuple(filter(is_token_source, self.keys.secrets))
         if not references and not self.preset.host and not self.preset.service:
             return None
-        from antiphon.providers.cloud.authentication import Authentication  # on first use: most providers need none
+        from antiphon.providers.cloud.signers import Authentication  # on first use: most providers need none
 
         return Authentication.create(self.preset, references, self.transport, environ=environ, clock=self.clock)
 
