@@ -248,7 +248,8 @@ def test_a_call_waits_for_a_person_who_approves_denies_or_edits_it(chromium: Chr
         decided("booked: Oslo")
 
         shown.say("fly Sydney")
-        card.get_by_placeholder("Reason").fill("too far")
+        card.get_by_text("Say why not").click()
+        card.get_by_placeholder("Why not").fill("too far")
         card.get_by_role("button", name="Deny").click()
         decided("denied: too far")
 

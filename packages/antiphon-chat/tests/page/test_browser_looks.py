@@ -71,7 +71,7 @@ def test_chips_and_plans_work_by_keyboard_and_have_labels(chromium: Chromium, ch
         shown.page.keyboard.press("Space")
         expect(shown.thread.locator(".plan")).to_contain_text(re.compile(r"1 of \d done"))
         expect(box).to_be_focused()  # the card was redrawn while it had the focus
-        expect(shown.page.locator("#meter")).to_contain_text("of 20,000 tokens")
+        expect(shown.page.locator("#meter")).to_contain_text("of 20k tokens")
 
 
 def test_screen_readers_get_whole_blocks(chromium: Chromium, chat: tuple[Browser, str]) -> None:

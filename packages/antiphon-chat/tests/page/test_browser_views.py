@@ -265,7 +265,7 @@ def test_the_offers_send_what_they_say(
     with window(chromium, chat[0].port, locale=locale) as shown:
         shown.open()
         offer = shown.page.locator(".offer").nth(1)
-        words = offer.inner_text()
+        words = offer.locator("b").inner_text()
         offer.click()
         expect(shown.thread.locator(".typed")).to_have_text(words)
         shown.rest()

@@ -30,6 +30,7 @@ from antiphon_chat.offline.texts import NOTICE
 from antiphon_chat.offline.tour import TOUR_TOOLS
 from providers.model_calls import assembled, deltas_of
 from support.history_strategies import any_text, json_values
+from support.repository import CHAT
 
 TODAY = date(2026, 1, 1)
 TEXT: dict[str, Any] = {"type": "string"}
@@ -141,6 +142,19 @@ def test_small_talk_and_other_messages_get_an_honest_answer(message: str, words:
     is_chinese = re.search(r"[\u3400-\u9fff]", message) is not None
     assert ("语言模型" in answer) is is_chinese
     assert ("language model" in answer) is not is_chinese
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_the_tour_understands_what_the_page_offers(language: str) -> None:
+    texts = json.loads((CHAT / "page" / "assets" / "texts" / f"{language}.json").read_bytes())
+    tools = [*PLAN_TOOLS, *(tool.definition for tool in TOUR_TOOLS)]
+    for number in "1234":
+        numbered, worded = Talk(tools, plan_handler), Talk(tools, plan_handler)
+        numbered.say(number)
+        answer = worded.say(texts[f"tour_{number}"])
+        assert [name for name, _ in worded.calls] == [name for name, _ in numbered.calls]
+        assert "I cannot answer that" not in answer
+        assert "这个我答不了" not in answer
 
 
 def test_attachments_are_mentioned() -> None:

@@ -43,7 +43,7 @@ def test_the_first_minute_needs_no_setup_and_runs_several_rounds(tmp_path: Path)
             "▪ guided tour",
             "✓ Searched “IELTS tips” · 3 results",
             "(Ctrl-O)",
-            "✓ create_plan IELTS",
+            "✓ Created the plan IELTS",
             "☐ t1 Read the title",
             " 0/6",
         ):
@@ -190,7 +190,7 @@ def test_an_approval_is_readable_in_a_small_terminal(tmp_path: Path) -> None:
         screen = terminal.sees("Create this plan?", "☐ Write the goal down", "n no [reason]")
         assert "\\n" not in screen
         terminal.send("a")
-        terminal.sees("✓ create_plan")
+        terminal.sees("✓ Created the plan")
         terminal.send("see @nothing.txt")
         terminal.sees("@nothing.txt: no such file;", "› see @nothing.txt")  # the message is back in the input
         terminal.type(INTERRUPT)

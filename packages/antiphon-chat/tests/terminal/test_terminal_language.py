@@ -24,7 +24,7 @@ def test_chat_follows_the_locale(tmp_path: Path) -> None:
         terminal.send("/histroy")
         terminal.sees("未知命令 /histroy；是否想输入 /history？")
         terminal.send("搜索雅思备考资料，然后做一个计划")
-        terminal.sees("✓ create_plan", "3 回合 ·")
+        terminal.sees("✓ 创建了计划", "3 回合 ·")
         terminal.send("/history 1")
         terminal.sees("版本 10，输入")
         terminal.type(LEAVE)
@@ -40,7 +40,7 @@ def test_approvals_follow_the_locale(tmp_path: Path) -> None:
         terminal.send("?")
         terminal.sees("请输入 y、n、e、t 或 l")
         terminal.send("a")
-        terminal.sees("✓ create_plan", "回合 ·")
+        terminal.sees("✓ 创建了计划", "回合 ·")
 
 
 def test_a_chinese_approval_is_readable_in_a_small_terminal(tmp_path: Path) -> None:

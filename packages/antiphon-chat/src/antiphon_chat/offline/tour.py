@@ -66,8 +66,8 @@ _SMALL_TALK: tuple[tuple[str, str], ...] = (
 )
 _TOPICS: tuple[tuple[str, str], ...] = (
     ("1", r"search,?\s+then\s+plan|先搜索，?再(?:制定)?计划"),
-    ("2", r"\bkill\b|\bcrash\b|杀掉|杀死|崩溃"),
-    ("3", r"\bproviders?\b.*\breceive|as\s+four\s+providers|服务商.*收到|四家服务商"),
+    ("2", r"\bkill\b|\bcrash\b|\bstop\s+me\b|杀掉|杀死|停掉|崩溃"),
+    ("3", r"\bproviders?\b.*\breceive|as\s+(?:four\s+providers|each\s+provider)|服务商.*收到|四家服务商"),
     ("4", r"\broll\s*back\b|\bfork\b|回滚|分叉"),
 )
 _EXAMPLES: dict[Language, str] = {

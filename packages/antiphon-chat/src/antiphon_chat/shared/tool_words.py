@@ -6,10 +6,17 @@ import re
 
 import msgspec
 
-from antiphon.parts import ToolCallRequest, ToolCallResult
+from antiphon.parts import ToolCallRequest, ToolCallResult, ToolExecutionStatus
 from antiphon_chat.language import translate
 
 _FOUND = re.compile(r"^\d+\. \*\*", re.MULTILINE)
+_DONE = {
+    "create_plan": "Created the plan",
+    "update_plan": "Changed the plan",
+    "delete_plan": "Deleted the plan",
+    "get_plan": "Read the plan",
+    "list_plans": "Listed the plans",
+}
 
 
 def arguments_of(call: ToolCallRequest) -> dict[str, object]:
@@ -29,9 +36,18 @@ def call_words(call: ToolCallRequest, result: ToolCallResult | None = None) -> s
         words = (
             translate("Searched “{query}”", query=query) if result else translate("Searching “{query}”", query=query)
         )
-        count = len(_FOUND.findall(result.result_markdown)) if result else 0
-        return words + (translate(" · {count} results", count=count) if count else "")
-    return f"{call.tool_name} {_brief(call, arguments)}".rstrip()
+        if result is None or result.status is not ToolExecutionStatus.SUCCESS:
+            return words
+        return f"{words} · {_count(len(_FOUND.findall(result.result_markdown)))}"
+    is_done = result is not None and result.status is ToolExecutionStatus.SUCCESS and call.tool_name in _DONE
+    name = translate(_DONE[call.tool_name]) if is_done else call.tool_name
+    return f"{name} {_brief(call, arguments)}".rstrip()
+
+
+def _count(results: int) -> str:
+    if results < 2:
+        return translate("1 result") if results else translate("nothing found")
+    return translate("{count} results", count=results)
 
 
 def _brief(call: ToolCallRequest, arguments: dict[str, object]) -> str:

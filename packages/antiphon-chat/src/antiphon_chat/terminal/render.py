@@ -108,11 +108,18 @@ class Renderer:
             bar = f"{'━' * filled}{'─' * (_BAR - filled)} {done}/{count}"
             lines.append(self.styled(f"  {bar}", "green" if count and done == count else ""))
         for task in plan.tasks:
-            due = translate(" (due {date})", date=task.due) if task.due else ""
             name = task.title if is_proposed else f"{task.id} {task.title}"
-            style = "dim" if task.done else ""
-            lines.append(self.one_line(f"{'✓' if task.done else '☐'} {name}{due}", style, indent="  "))
+            lines.append(self._task(f"{'✓' if task.done else '☐'} {name}", task.due, "dim" if task.done else ""))
         return "\n".join(lines)
+
+    def _task(self, text: str, due: str, style: str) -> str:
+        """A task with the day it is due at the right edge; only its own words are cut."""
+        if not due:
+            return self.one_line(text, style, indent="  ")
+        room = self.columns - width_of(due) - 6
+        shown = ellipsize(escape_control_chars(text), room)
+        gap = " " * (room - width_of(shown) + 2)
+        return self.styled(f"  {shown}{gap}", style) + self.styled(due, "dim")
 
     def _drawn(self, text: str) -> str:
         from rich.console import Console

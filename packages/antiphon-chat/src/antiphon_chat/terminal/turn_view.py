@@ -64,6 +64,7 @@ END_MESSAGES = {
     "refused": "stopped: a hook refused to call the model",
     "context_limit": "stopped: the conversation is too large for the model, and nothing more can be left out",
 }
+_SHOWN_SECONDS = 0.1
 _INPUT_ROWS = 6
 """Rows that are left to the input and what is below it."""
 
@@ -264,16 +265,16 @@ class TurnView:
         self._running.pop(call.tool_call_id, None)
         text = text_without_data(result) if plans_of(result) else result.result_markdown
         words = call_words(call, result)
-        is_search = sign != "✗" and words != call_words(call) and not words.startswith(call.tool_name)
-        more = translate(" (Ctrl-O)") if is_search else ""
+        plan = plan_of(result)
+        is_told = sign != "✗" and not words.startswith(call.tool_name)  # what it did, not what it is called
+        more = translate(" (Ctrl-O)") if is_told and not plan else ""
+        took = f" · {seconds:.1f} s" if seconds >= _SHOWN_SECONDS else ""
         self._fold(
-            CollapsedBlock(f"{call.tool_name} {call.arguments}", text),
-            f"{sign} {words} · {seconds:.1f} s{note}{more}",
-            style,
+            CollapsedBlock(f"{call.tool_name} {call.arguments}", text), f"{sign} {words}{took}{note}{more}", style
         )
-        if plan := plan_of(result):
+        if plan:
             self.commit(self._renderer.plan(plan), "call")
-        elif text.strip() and not is_search:
+        elif text.strip() and not is_told:
             lines = text.strip().splitlines()
             more = translate(" [{count} lines, Ctrl-O]", count=len(lines)) if len(lines) > 1 else ""
             first = ellipsize(escape_control_chars(lines[0]), self._renderer.columns - width_of(more) - 4)

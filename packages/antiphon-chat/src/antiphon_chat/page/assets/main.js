@@ -9,7 +9,7 @@ import { switchAppearance } from "antiphon/appearance.js";
 import { askForModel, CompareView } from "./chat/compare_view.js";
 import { Composer } from "./chat/composer.js";
 import { askForKey, cancelling, confirming, editSettings, labelled, show, showShortcuts } from "./ui/dialogs.js";
-import { brandMark, button, byId, element, fill } from "antiphon/dom.js";
+import { brandMark, byId, element, fill } from "antiphon/dom.js";
 import { draftOf } from "./chat/drafts.js";
 import { HistoryView } from "./history/history_view.js";
 import { modelTitle, textOf } from "./chat/messages.js";
@@ -23,7 +23,7 @@ import { PlanCard } from "./plans/plan_card.js";
 import { Sidebar } from "./chat/sidebar.js";
 import { Thread } from "./chat/thread.js";
 import { showTokens, showUsage } from "./chat/token_meter.js";
-import { currentLanguage, say, translatePage, switchLanguage, useTexts } from "antiphon/texts.js";
+import { currentLanguage, hasText, say, translatePage, switchLanguage, useTexts } from "antiphon/texts.js";
 
 useTexts({ en: ENGLISH, zh: CHINESE });
 
@@ -62,6 +62,8 @@ class Page {
     /** @type {Map<string | null, OpenConversation>} */
     this.sendingLater = new Map();
     this.model = "";
+    /** The title of the conversation that is compared. */
+    this.comparedTitle = "";
     this.defaultModel = "";
     /** @type {any} why the default model is the default */
     this.defaultChoice = null;
@@ -103,7 +105,10 @@ class Page {
       },
       byId("to-latest"),
     );
-    this.compareView = new CompareView(this.api, byId("compare"));
+    this.compareView = new CompareView(this.api, byId("compare"), (info) => {
+      this.comparedTitle = info.title;
+      this.showTitle();
+    });
     this.mcpView = new McpView(this.api, byId("mcp-servers"));
     this.toolCard = new ToolStatisticsCard(this.api, byId("tool-statistics"));
     this.hasMcp = Promise.resolve(false);
@@ -194,9 +199,10 @@ class Page {
     if (shown in TITLES) {
       this.showTabs(null);
       this.showTitle();
-      this.sidebar.current("");
+      this.sidebar.current(kind === "compare" && id ? decoded(id) : "");
       if (kind === "plans") return this.showPlans();
       if (kind === "mcp") return this.showTools();
+      this.comparedTitle = "";
       return this.compareView.show([id, view].map(decoded));
     }
     const wanted = kind === "c" && id ? decoded(id) : null;
@@ -336,7 +342,12 @@ class Page {
   /** The title of the view, or of the conversation that it shows. */
   showTitle() {
     const key = TITLES[document.body.dataset.view ?? ""];
-    const title = key ? say(key) : this.conversation?.state?.info.title;
+    const isComparing = key === "compareTitle" && this.comparedTitle;
+    const title = isComparing
+      ? say("compareOf", { title: this.comparedTitle })
+      : key
+        ? say(key)
+        : this.conversation?.state?.info.title;
     fill(byId("title"), title || say("untitled"));
     document.title = title ? `${title} · Antiphon` : "Antiphon";
   }
@@ -384,24 +395,39 @@ class Page {
 
   welcome() {
     byId("thread").classList.add("welcoming");
-    const offers = ["offer_1", "offer_2", ...(this.defaultModel === TOUR ? ["tour_2", "tour_3", "tour_4"] : [])].map((key) =>
-      button(say(key), () => this.composer.submit(say(key)), { class: "offer" }),
-    );
+    const isTour = this.defaultModel === TOUR;
+    const offers = isTour ? ["tour_1", "tour_2", "tour_3", "tour_4"] : ["offer_1", "offer_2", "offer_file"];
+    const act = (key) => () => (key === "offer_file" ? byId("attach").click() : this.composer.submit(say(key)));
+    const model = this.model || this.defaultModel;
+    const lead = model === TOUR ? say("leadTour") : model && say("leadModel", { model: modelTitle(model) });
     fill(
       byId("thread"),
       element(
         "div",
         { class: "welcome" },
         element("h2", {}, say("welcome")),
-        element("div", { class: "offers" }, offers),
-        this.defaultModel === TOUR && this.keyProviders.length > 0
-          ? sourceCard(this.sources, this.model, {
-              choose: (model) => this.switchModel(model),
-              pasteKey: () => this.reporting(() => this.pasteKey()),
-              // after the click, which closes an open menu
-              search: (provider) => setTimeout(() => this.menu.search(provider)),
-            })
-          : this.defaultChoice && element("p", { class: "choice" }, choiceLine(this.defaultChoice)),
+        element("p", { class: "lead", title: choiceLine(this.defaultChoice) }, lead),
+        element(
+          "div",
+          { class: "offers" },
+          element("p", { class: "quiet" }, say("orBegin")),
+          offers.map((key) =>
+            element(
+              "button",
+              { type: "button", class: "offer", onclick: act(key) },
+              element("b", {}, say(key)),
+              hasText(`${key}_hint`) && element("span", { class: "quiet" }, say(`${key}_hint`)),
+            ),
+          ),
+        ),
+        isTour &&
+          this.keyProviders.length > 0 &&
+          sourceCard(this.sources, this.model, {
+            choose: (chosen) => this.switchModel(chosen),
+            pasteKey: () => this.reporting(() => this.pasteKey()),
+            // after the click, which closes an open menu
+            search: (provider) => setTimeout(() => this.menu.search(provider)),
+          }),
       ),
     );
   }

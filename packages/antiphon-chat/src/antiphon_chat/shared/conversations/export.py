@@ -55,7 +55,7 @@ STYLE = f"""
 {_TOKENS[0]}
 """
 STYLE += """
-* { box-sizing: border-box; }
+*, ::before { box-sizing: border-box; }
 body { margin: 0; padding: 2rem 1.25rem 4rem; font: var(--body)/1.6 var(--sans); background: var(--paper); color: var(--ink);
   overflow-wrap: anywhere; }
 main { position: relative; max-width: 55rem; margin: 0 auto; }
@@ -65,6 +65,7 @@ article { display: grid; grid-template-columns: 9.5rem 2.75rem minmax(0, 1fr); m
 article::before { content: ""; grid-column: 2; grid-row: 1; justify-self: center; width: 10px; height: 10px; margin-top: 9px;
   position: relative; border: 2px solid var(--ink); border-radius: var(--r1); background: var(--ink); }
 .input::before { background: var(--paper); }
+article.step::before { width: 6px; height: 6px; margin-top: 11px; border: 0; background: var(--edge); }
 article > h2 { grid-column: 1; grid-row: 1; margin: 2px 0 0; text-align: right; font-size: var(--small); font-weight: 700; }
 article > * { grid-column: 3; min-width: 0; }
 article > :first-child + * { margin-top: 0; }
@@ -192,13 +193,20 @@ def _html(info: ConversationInfo, snapshot: AgentHistorySnapshot) -> bytes:
     plans: dict[str, list[Plan]] = {}
     for call_id, plan in latest.values():  # each is drawn once, as it was last
         plans.setdefault(call_id, []).append(plan)
-    body = "".join(_article(entry, results, plans) for entry in snapshot.effective)
+    body, speaker = "", ""
+    for entry in snapshot.effective:
+        body += _article(entry, results, plans, speaker)
+        if isinstance(entry, ModelInputEntry | ModelOutputEntry):
+            speaker = _speaker(entry) if isinstance(entry, ModelOutputEntry) else ""
     end = escape(translate("End of the saved page · made with Antiphon"))
     return f"{head}{body}<footer>{end}</footer>\n</main>\n</body>\n</html>\n".encode()
 
 
-def _article(entry: HistoryEntry, results: dict[str, ToolCallResult], plans: Mapping[str, list[Plan]]) -> str:
-    """A row. A call takes its result from `results`; one that no call has taken stands alone."""
+def _article(
+    entry: HistoryEntry, results: dict[str, ToolCallResult], plans: Mapping[str, list[Plan]], before: str
+) -> str:
+    """A row; `before` is who spoke last and is not named again. A call takes its result from `results`; one that no call has
+    taken stands alone."""
     match entry:
         case ModelInputEntry(channel="user"):
             words = escape(text_of(entry.content))
@@ -207,7 +215,10 @@ def _article(entry: HistoryEntry, results: dict[str, ToolCallResult], plans: Map
             return f'<article class="input"><h2>{escape(translate("You"))}</h2>{shown}{pictures}</article>\n'
         case ModelOutputEntry():
             parts = "".join(_output_html(entry, results, plans))
-            return f"<article><h2>{escape(_speaker(entry))}</h2>{parts}</article>\n"
+            speaker = _speaker(entry)
+            name = "" if speaker == before else escape(speaker)
+            kind = "" if entry.response_markdown else ' class="step"'
+            return f"<article{kind}><h2>{name}</h2>{parts}</article>\n"
         case ToolCallResultsEntry():
             return "".join(
                 _folded(f"{translate('Result')} {result.tool_name}", f"<pre>{escape(result.result_markdown)}</pre>")

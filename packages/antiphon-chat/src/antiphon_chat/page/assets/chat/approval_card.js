@@ -7,7 +7,7 @@ import { button, element, fill } from "antiphon/dom.js";
 import { highlighted } from "../markdown/highlight.js";
 import { showError } from "../ui/notifications.js";
 import { pretty } from "./tool_chip.js";
-import { say } from "antiphon/texts.js";
+import { formatDay, say } from "antiphon/texts.js";
 
 /** The card for `call`; `decide({decision, reason?, arguments?, always?})` sends the decision. */
 export class ApprovalCard {
@@ -88,7 +88,7 @@ export class ApprovalCard {
         !this._edits &&
           button(say("alwaysApprove"), () => this._send({ decision: "approve", always: true }), { class: "button bare always" }),
       ),
-      reason,
+      element("details", { class: "why" }, element("summary", {}, say("sayWhy")), reason),
     );
   }
 
@@ -136,7 +136,7 @@ function plannedCard({ title, goal, tasks = [] }) {
           {},
           element("span", { class: "box", "aria-hidden": "true" }),
           element("span", { class: "words" }, String(task.title), task.notes && element("small", {}, String(task.notes))),
-          task.due && element("time", {}, say("due", { date: String(task.due) })),
+          task.due && element("time", {}, say("due", { date: formatDay(String(task.due)) })),
         ),
       ),
     ),

@@ -31,17 +31,19 @@ export class CompareView {
   /**
    * @param {import("../ui/api.js").Api} api
    * @param {HTMLElement} node
+   * @param {(info: any) => void} loaded gets what is known of the first conversation
    */
-  constructor(api, node) {
+  constructor(api, node, loaded) {
     this._api = api;
     this._node = node;
+    this._loaded = loaded;
     /** @type {Side[]} */
     this._sides = [];
     /** @type {string[]} */
     this._ids = [];
     /** @type {Comparison | null} */
     this._comparison = null;
-    /** @type {Map<string, HTMLElement>} rendered answers by their text, so that reading again does not draw again */
+    /** @type {Map<string, HTMLElement>} rendered answers by their place and text, so that reading again does not draw again */
     this._rendered = new Map();
     this._showsDifference = false;
     this._table = element("div", { class: "comparison" });
@@ -115,7 +117,12 @@ export class CompareView {
     const pairs = [...turns.values()];
     fill(
       this._shown,
-      element("p", { class: "verdict" }, this._verdict(branches)),
+      element(
+        "p",
+        { class: "verdict" },
+        element("span", {}, this._verdict(branches)),
+        element("a", { class: "button bare small", href: `#/c/${encodeURIComponent(this._ids[0])}` }, say("leaveCompare")),
+      ),
       element(
         "div",
         { class: "heads" },
@@ -124,7 +131,7 @@ export class CompareView {
       element(
         "div",
         { class: "pairs" },
-        pairs.map((pair, position) => this._pair(pair, position === pairs.length - 1)),
+        pairs.map((pair, position) => this._pair(pair, position, position === pairs.length - 1)),
       ),
       element(
         "details",
@@ -209,7 +216,7 @@ export class CompareView {
     );
   }
 
-  _pair({ question, answers }, isLast) {
+  _pair({ question, answers }, position, isLast) {
     const isDifferent = this._showsDifference && answers.every(Boolean);
     const cells = answers.map((answer, side) =>
       element(
@@ -219,7 +226,7 @@ export class CompareView {
         element(
           "div",
           { class: "words" },
-          answer && (isDifferent ? this._difference(answers, side) : this._answer(answer)),
+          answer && (isDifferent ? this._difference(answers, side) : this._answer(answer, `${position}.${side}`)),
           isLast && this._sides[side]?.live,
         ),
       ),
@@ -244,10 +251,12 @@ export class CompareView {
     );
   }
 
-  _answer(text) {
-    const known = this._rendered.get(text) ?? markdownText(this._api, text);
-    this._rendered.set(text, known);
-    return known.isConnected ? known.cloneNode(true) : known;
+  /** The answer as it is read, drawn once for each place and text. */
+  _answer(text, place) {
+    const key = `${place} ${text}`;
+    const known = this._rendered.get(key) ?? markdownText(this._api, text);
+    this._rendered.set(key, known);
+    return known;
   }
 
   /** The words of one side, those that the other does not have marked. */
@@ -279,6 +288,7 @@ export class CompareView {
     side.conversation = new OpenConversation(this._api, id, {
       loaded: (state) => {
         side.model = state.model;
+        if (id === this._ids[0]) this._loaded(state.info);
         if (state.pending.length) waits(state.pending);
         else fill(live, state.running && isWriting());
       },

@@ -5,7 +5,7 @@
 import { byId, element, fill } from "antiphon/dom.js";
 import { modelTitle } from "./messages.js";
 import { describeSource } from "./model_sources.js";
-import { formatMoney, formatNumber, formatShort, say } from "antiphon/texts.js";
+import { formatNumber, formatShort, say } from "antiphon/texts.js";
 
 const MOST_SHOWN = 60;
 const PASTE = "\u0000paste"; // the last row, which is not a model
@@ -36,9 +36,10 @@ export class ModelMenu {
       spellcheck: "false",
     });
     this._list = element("ul", { id: "model-list", role: "listbox" });
+    this._heads = element("p", { class: "heads-row", "aria-hidden": "true" });
     this._more = element("p", { class: "about", role: "status", hidden: true });
     this._about = element("p", { class: "about" });
-    fill(this._menu, this._field, this._list, this._more, this._about);
+    fill(this._menu, this._field, this._heads, this._list, this._more, this._about);
     this._button.addEventListener("click", () => (this._menu.hidden ? this.open() : this.close()));
     this._field.addEventListener("input", () => {
       this._active = 0;
@@ -61,9 +62,9 @@ export class ModelMenu {
     return this._models;
   }
 
-  /** The text under the list. */
+  /** Why the default model is the default: what the line under the list says of itself. */
   describe(about) {
-    fill(this._about, about);
+    this._about.title = about;
   }
 
   /**
@@ -159,23 +160,31 @@ export class ModelMenu {
     const hidden = this._field.value.trim() ? 0 : this._models.length - MOST_SHOWN;
     fill(this._more, hidden > 0 ? say("moreModels", { count: formatNumber(hidden) }) : "");
     this._more.hidden = hidden <= 0;
+    const hasFacts = offered.some((model) => model in this._facts);
+    fill(this._heads, hasFacts && [element("span"), element("span", {}, say("contextHead")), element("span", {}, say("priceHead"))]);
+    const hosts = new Set(this._models.map((model) => model.split("/")[0])).size;
+    const counted = { hosts: formatNumber(hosts), models: formatNumber(this._models.length) };
+    fill(this._about, say(hosts === 1 ? "oneHostModels" : "hostsAndModels", counted));
   }
 
   _row(model) {
     if (model === PASTE) return element("span", {}, `${say("pasteKey")}…`);
     if (!this._models.includes(model)) return element("span", {}, say("useNamed", { model }));
     const source = this._sources.find((one) => one.model === model);
-    const name = element("span", { class: "model-title" }, source?.kind === "tour" ? say("guidedTour") : modelTitle(model));
     const host = model.includes("/") && source?.kind !== "tour" ? model.split("/")[0] : "";
+    const name = element(
+      "span",
+      { class: "model-title" },
+      withMatch(modelTitle(model), this._field.value.trim()),
+      host && [" ", element("small", {}, host)],
+    );
     const [context, input, output] = this._facts[model] ?? [null, null, null];
-    const facts = [
-      context && say("contextSize", { tokens: formatShort(context) }),
-      input && say("pricePair", { input: formatMoney(input), output: output ? formatMoney(output) : "–" }),
-    ].filter(Boolean);
+    if (!context && !input) return [name, element("small", { class: "wide" }, source ? describeSource(source) : "")];
+    const price = input ? [input, output ?? ""].filter(Boolean).map((one) => Number(one).toFixed(2)).join(" · ") : "";
     return [
       name,
-      host && element("small", {}, host),
-      element("small", { class: "number" }, facts.length ? facts.join(" · ") : source ? describeSource(source) : ""),
+      element("small", { class: "number" }, context ? formatShort(context) : ""),
+      element("small", { class: "number" }, price),
     ];
   }
 
@@ -201,4 +210,11 @@ export class ModelMenu {
     if (model === PASTE) this._pasteKey();
     else if (model !== this._model) this._choose(model);
   }
+}
+
+/** A name with what was typed of it marked. */
+function withMatch(/** @type {string} */ name, /** @type {string} */ typed) {
+  const at = typed ? name.toLowerCase().indexOf(typed.toLowerCase()) : -1;
+  if (at < 0) return name;
+  return [name.slice(0, at), element("b", {}, name.slice(at, at + typed.length)), name.slice(at + typed.length)];
 }

@@ -249,7 +249,11 @@ function familiesOf(rows) {
 }
 
 /** An excerpt without the marks of Markdown. */
-const plain = (/** @type {string} */ text) => text.replace(/\*\*|__|`+|^#+ |^[>*-] /gm, "");
+const plain = (/** @type {string} */ text) =>
+  text
+    .replace(/\*+|__|`+|^#+ |^[>-] /gm, "")
+    .replace(/\s*\|[\s|:-]*/g, " · ")
+    .replace(/^(…?)[^\p{L}\p{N}…]+/u, "$1");
 
 const isBranch = (row) => row.tags?.includes(`branch:${row.parent}`);
 

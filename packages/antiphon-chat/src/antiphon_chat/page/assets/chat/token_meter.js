@@ -4,7 +4,7 @@
 
 import { element, fill } from "antiphon/dom.js";
 import { cancelling, show } from "../ui/dialogs.js";
-import { formatMoney, formatNumber, say } from "antiphon/texts.js";
+import { formatMoney, formatNumber, formatShort, say } from "antiphon/texts.js";
 
 /** Show the tokens in `state` in `node`; nothing for a conversation without any. */
 export function showTokens(node, state) {
@@ -14,6 +14,9 @@ export function showTokens(node, state) {
   const words = limit
     ? say("tokensOf", { tokens: formatNumber(tokens), limit: formatNumber(limit) })
     : say("tokensUsed", { tokens: formatNumber(tokens) });
+  const short = limit
+    ? say("tokensOf", { tokens: formatShort(tokens), limit: formatShort(limit) })
+    : say("tokensUsed", { tokens: formatShort(tokens) });
   const { prompt_tokens: prompt = 0, completion_tokens: completion = 0, cached_tokens: cached = 0 } = spending.usage;
   const used = say("usage", {
     prompt: formatNumber(prompt),
@@ -25,7 +28,7 @@ export function showTokens(node, state) {
   const gauge = limit ? element("meter", { min: 0, max: 1, high: 0.8, value: share, "aria-label": words }) : null;
   const isPriced = spending.unpriced_calls < spending.calls;
   const money = isPriced && element("span", { class: "number money" }, formatMoney(spending.cost));
-  fill(node, gauge, element("span", { class: "number tokens" }, words), money);
+  fill(node, gauge, element("span", { class: "number tokens" }, short), money);
 }
 
 /** @param {Spending} spending */

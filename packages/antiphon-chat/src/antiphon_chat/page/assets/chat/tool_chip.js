@@ -8,7 +8,7 @@ import { button, element, fill, icon } from "antiphon/dom.js";
 import { highlighted } from "../markdown/highlight.js";
 import { markdownText } from "../markdown/markdown.js";
 import { withoutPlanData } from "../plans/plan_data.js";
-import { say, formatDuration } from "antiphon/texts.js";
+import { formatDuration, hasText, say, sayCount } from "antiphon/texts.js";
 import { copyText } from "../ui/notifications.js";
 
 /** One call. `mediaOf(part)` makes the node of a picture or file in its result. */
@@ -88,11 +88,15 @@ export class ToolChip {
     };
     fill(this._state, words[this._status]());
     const found = searchOf(this.call);
-    const count = found && this._status === "success" ? this.text.match(/^\d+\. \*\*/gm)?.length : 0;
-    fill(this._name, found ? say(this.result ? "searched" : "searching") : this.call.tool_name);
-    this._name.classList.toggle("code", !found);
+    const isDone = this._status === "success";
+    const count = found && isDone ? (this.text.match(/^\d+\. \*\*/gm)?.length ?? 0) : null;
+    const done = isDone && hasText(`tool_${this.call.tool_name}`) ? say(`tool_${this.call.tool_name}`) : "";
+    const known = found ? say(this.result ? "searched" : "searching") : done;
+    fill(this._name, known || this.call.tool_name);
+    this._name.classList.toggle("code", !known);
     const detail = found ? `“${found}”` : brief(this.call.arguments);
-    fill(this._line, [detail, count && say("results", { count }), this._note].filter(Boolean).join(" · "));
+    const number = count === null ? "" : count ? sayCount("results", count) : say("noResults");
+    fill(this._line, [detail, number, this._note].filter(Boolean).join(" · "));
     if (this.node.open) this._open();
   }
 

@@ -5,7 +5,7 @@
 
 import { button, element, fill, iconButton } from "antiphon/dom.js";
 import { showError } from "../ui/notifications.js";
-import { formatNumber, say } from "antiphon/texts.js";
+import { formatDay, formatNumber, say } from "antiphon/texts.js";
 
 /** One plan. */
 export class PlanCard {
@@ -96,7 +96,7 @@ export class PlanCard {
       { class: task.done ? "done" : "", "data-task": task.id },
       tick,
       words,
-      task.due && element("time", { datetime: task.due }, say("due", { date: task.due })),
+      task.due && element("time", { datetime: task.due }, say("due", { date: formatDay(task.due) })),
       !this._isGone &&
         iconButton("close", say("removeTask", { title: task.title }), () => this._change({ remove_tasks: [task.id] })),
     );

@@ -95,8 +95,8 @@ export function showShortcuts() {
 export async function editSettings({ title, system, memory, limits, tags }) {
   const fields = {
     title: element("input", { type: "text", value: title, maxlength: "300" }),
-    system: element("textarea", { rows: "5", value: system ?? "" }),
-    memory: element("textarea", { rows: "5", value: memory ?? "" }),
+    system: element("textarea", { rows: "3", value: system ?? "" }),
+    memory: element("textarea", { rows: "3", value: memory ?? "" }),
   };
   const tagField = element("input", { type: "text", value: tags.join(", ") });
   const limitFields = {
@@ -117,7 +117,8 @@ export async function editSettings({ title, system, memory, limits, tags }) {
         element("legend", {}, say("limits")),
         labelled(say("maxRounds"), limitFields.max_rounds),
         labelled(say("maxErrors"), limitFields.max_failed_rounds),
-        labelled(say("maxSeconds"), limitFields.seconds, say("maxSecondsHint")),
+        labelled(say("maxSeconds"), limitFields.seconds),
+        element("small", { class: "quiet" }, say("maxSecondsHint")),
       ),
     ],
     [cancelling(), confirming(say("save"))],
