@@ -11,7 +11,7 @@ so does a code: another provider's code means nothing to a client.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
@@ -98,15 +98,65 @@ class WrittenError(NamedTuple):
 
 
 class ErrorTable(Struct, frozen=True):
-    """The errors of one format. `code_field` is the field that holds the machine-readable code."""
+    """The errors of one format, read and written. `code_field` is the field that holds the machine-readable code."""
 
     format: str
     code_field: str
     read_fields: frozenset[str]
     written: Mapping[ErrorKind, WrittenError]
+    fields: Callable[[ProviderError, WrittenError, str | None], dict[str, Any]]
+    """The error object; the last argument is the error's own code, if clients of the format can know it."""
     vendor_formats: tuple[str, ...]
     any_code: bool
     """Whether clients accept codes outside `written`; otherwise only the vendor's own are written."""
+    outer: Mapping[str, Any] = {}
+    """What every body has beside its error object."""
+
+    def read(self, body: object, status: int | None = None) -> ProviderError:
+        """The error in a body of any shape, classified."""
+        found = find_error(body)
+        error = found.error
+        codes = [_code_text(error.get(field)) for field in ("code", "type", "status", "status_code")]
+        codes.append(_code_text(found.outer.get("code")))
+        if status is None or status < 400:
+            status = next(filter(None, map(_status_of, (error.get("status"), *codes))), status)
+        kind = _classify(codes, found.message, status)
+        code = _code_text(error.get(self.code_field)) or (codes[0] or codes[3] or codes[4] if self.any_code else "")
+        if self.code_field == "type" and code == "error":
+            code = ""
+        inner = {name: value for name, value in error.items() if name not in self.read_fields and value is not None}
+        extras = {name: value for name, value in found.outer.items() if name not in ("type", *_ERROR_KEYS)}
+        param = error.get("param") or _violated_field(error.get("details"))
+        return ProviderError(
+            message=found.message or _json_text(error) or _without_message(status),
+            kind=kind,
+            status=status,
+            code=code or None,
+            param=param if isinstance(param, str) else None,
+            native={self.format: {**extras, "error": inner} if inner else extras},
+        )
+
+    def write(self, error: ProviderError) -> dict[str, Any]:
+        """An error body. Fields that came with the error go back only to clients of the same vendor."""
+        native = error.native or {}
+        own = next((native[origin] for origin in self.vendor_formats if origin in native), {})
+        outer = {name: value for name, value in own.items() if name != "error"}
+        inner = own.get("error")
+        fields = {**self.write_object(error), **(inner if isinstance(inner, dict) else {})}
+        return {**self.outer, "error": fields, **outer}
+
+    def write_object(self, error: ProviderError) -> dict[str, Any]:
+        """The error object alone."""
+        return self.fields(error, self.written[error.kind], self._own_code(error))
+
+    def _own_code(self, error: ProviderError) -> str | None:
+        """The error's code, if clients of this format can know it: the vendor's own, or one of ours."""
+        native = error.native
+        is_own = not native or any(origin in native for origin in self.vendor_formats)
+        if error.code and is_own and (self.any_code or native):
+            return error.code
+        written = {row.code if self.any_code else row.type for row in self.written.values()}
+        return error.code if error.code in written else None
 
 
 class ErrorFields(NamedTuple):
@@ -130,52 +180,6 @@ def find_error(body: object) -> ErrorFields:
         error if isinstance(error, dict) else {},
         outer if isinstance(outer, dict) and outer is not error else {},
     )
-
-
-def read_provider_error(body: object, status: int | None, table: ErrorTable) -> ProviderError:
-    """The error in a body, classified."""
-    found = find_error(body)
-    error = found.error
-    codes = [_code_text(error.get(field)) for field in ("code", "type", "status", "status_code")]
-    codes.append(_code_text(found.outer.get("code")))
-    if status is None or status < 400:
-        status = next(filter(None, map(_status_of, (error.get("status"), *codes))), status)
-    kind = _classify(codes, found.message, status)
-    code = _code_text(error.get(table.code_field)) or (codes[0] or codes[3] or codes[4] if table.any_code else "")
-    if table.code_field == "type" and code == "error":
-        code = ""
-    inner = {name: value for name, value in error.items() if name not in table.read_fields and value is not None}
-    extras = {name: value for name, value in found.outer.items() if name not in ("type", *_ERROR_KEYS)}
-    param = error.get("param") or _violated_field(error.get("details"))
-    return ProviderError(
-        message=found.message or _json_text(error) or _without_message(status),
-        kind=kind,
-        status=status,
-        code=code or None,
-        param=param if isinstance(param, str) else None,
-        native={table.format: {**extras, "error": inner} if inner else extras},
-    )
-
-
-def own_fields(error: ProviderError, table: ErrorTable) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Fields to write beside the known ones, for the body and for its error object; empty for another vendor's error."""
-    native = error.native or {}
-    extras = next((native[origin] for origin in table.vendor_formats if origin in native), {})
-    inner = extras.get("error")
-    return {name: value for name, value in extras.items() if name != "error"}, inner if isinstance(inner, dict) else {}
-
-
-def own_code(error: ProviderError, table: ErrorTable) -> str | None:
-    """The error's code, if clients of this format can know it: the vendor's own, or one of ours."""
-    native = error.native
-    is_own = not native or any(origin in native for origin in table.vendor_formats)
-    if error.code and is_own and (table.any_code or native):
-        return error.code
-    return error.code if error.code in _written_codes(table) else None
-
-
-def _written_codes(table: ErrorTable) -> set[str | None]:
-    return {getattr(row, "code" if table.any_code else "type") for row in table.written.values()}
 
 
 def _decoded(body: object) -> object:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from msgspec import structs
 
-from antiphon.wire.errors import ErrorTable, WrittenError, own_code, own_fields, read_provider_error
+from antiphon.wire.errors import ErrorTable, WrittenError
 from antiphon.wire.output import ErrorKind, ProviderError
 
 _WRITTEN: dict[ErrorKind, WrittenError] = {
@@ -31,21 +29,17 @@ _ERRORS = ErrorTable(
     code_field="type",
     read_fields=frozenset({"type", "message"}),
     written=_WRITTEN,
+    fields=lambda error, row, code: {"type": code or row.type, "message": error.message},
     vendor_formats=("anthropic",),
     any_code=False,
+    outer={"type": "error"},
 )
+write_error = _ERRORS.write
 
 
 def read_error(body: object, status: int | None = None) -> ProviderError:
-    """The error in a body of any shape."""
-    error = read_provider_error(body, status, _ERRORS)
+    """The error in a body of any shape. In a stream its type has the status."""
+    error = _ERRORS.read(body, status)
     if error.status is None and error.code in _STATUS_BY_TYPE:
         return structs.replace(error, status=_STATUS_BY_TYPE[error.code])
     return error
-
-
-def write_error(error: ProviderError) -> dict[str, Any]:
-    """An error body in Anthropic's shape."""
-    outer, inner = own_fields(error, _ERRORS)
-    name = own_code(error, _ERRORS) or _WRITTEN[error.kind].type
-    return {"type": "error", "error": {"type": name, "message": error.message, **inner}, **outer}

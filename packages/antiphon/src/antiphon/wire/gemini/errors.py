@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from antiphon.wire.errors import ErrorTable, WrittenError, own_code, own_fields, read_provider_error
-from antiphon.wire.output import ErrorKind, ProviderError
+from antiphon.wire.errors import ErrorTable, WrittenError
+from antiphon.wire.output import ErrorKind
 
 STATUSES: dict[ErrorKind, WrittenError] = {
     "invalid_request": WrittenError("INVALID_ARGUMENT", status=400),
@@ -28,23 +26,12 @@ _ERRORS = ErrorTable(
     code_field="status",
     read_fields=frozenset({"code", "status", "message"}),
     written=STATUSES,
+    fields=lambda error, row, code: {
+        "code": row.status if error.status is None else error.status,
+        "message": error.message,
+        "status": code or row.type,
+    },
     vendor_formats=("gemini",),
     any_code=False,
 )
-
-
-def read_error(body: object, status: int | None = None) -> ProviderError:
-    """The error in a body of any shape."""
-    return read_provider_error(body, status, _ERRORS)
-
-
-def write_error(error: ProviderError) -> dict[str, Any]:
-    """An error body in Google's shape."""
-    row = STATUSES[error.kind]
-    outer, inner = own_fields(error, _ERRORS)
-    fields = {
-        "code": row.status if error.status is None else error.status,
-        "message": error.message,
-        "status": own_code(error, _ERRORS) or row.type,
-    }
-    return {"error": {**fields, **inner}, **outer}
+read_error, write_error = _ERRORS.read, _ERRORS.write

@@ -67,6 +67,7 @@ class TextChunk(Shape, rename="camel"):
     usage_metadata: msgspec.Raw = NO_USAGE
     model_version: str = ""
     response_id: str = ""
+    create_time: str | None = None
 
 
 _decode_chunk = msgspec.json.Decoder(TextChunk).decode
@@ -79,6 +80,7 @@ class StreamReader(CandidateReader[TextChunk, Candidate]):
         self._chunks = JsonStreamReader()
         super().__init__(self._chunks, _decode_chunk)
         self._started = Started()
+        self._create_time: str | None = None
         self._calls = CallIdTracker()
         self._usage: Any = None  # the last one, not decoded where that was not needed
         self._reported: dict[str, Any] | None = None
@@ -99,8 +101,10 @@ class StreamReader(CandidateReader[TextChunk, Candidate]):
             self._fail(MALFORMED_STREAM)
 
     def _read_event(self, chunk: TextChunk) -> None:
-        if not self._is_started:
-            self._read_head({"modelVersion": chunk.model_version, "responseId": chunk.response_id}, {})
+        if not self._is_started or chunk.create_time != self._create_time:
+            self._create_time = chunk.create_time
+            time = {} if chunk.create_time is None else {"createTime": chunk.create_time}
+            self._read_head({"modelVersion": chunk.model_version, "responseId": chunk.response_id, **time}, {})
         if chunk.usage_metadata is not NO_USAGE:
             self._usage = chunk.usage_metadata
             if self._reported is None:

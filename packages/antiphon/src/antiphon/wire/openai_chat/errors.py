@@ -2,18 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from antiphon.wire.vendors.openai import CHAT, error_table
 
-from antiphon.wire.errors import read_provider_error
-from antiphon.wire.output import ProviderError
-from antiphon.wire.vendors import openai
-
-
-def read_error(body: object, status: int | None = None) -> ProviderError:
-    """The error in a body, whatever the body is."""
-    return read_provider_error(body, status, openai.CHAT_ERRORS)
-
-
-def write_error(error: ProviderError) -> dict[str, Any]:
-    """An error body as OpenAI writes it."""
-    return openai.write_error(error, openai.CHAT_ERRORS)
+_ERRORS = error_table(CHAT)
+read_error, write_error = _ERRORS.read, _ERRORS.write

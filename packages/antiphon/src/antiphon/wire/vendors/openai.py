@@ -7,8 +7,8 @@ from collections.abc import Container, Iterator
 from typing import Any
 
 from antiphon.parts import NativeExtras
-from antiphon.wire.errors import ErrorTable, WrittenError, own_code, own_fields
-from antiphon.wire.output import ErrorKind, ProviderError
+from antiphon.wire.errors import ErrorTable, WrittenError
+from antiphon.wire.output import ErrorKind
 from antiphon.wire.shapes import Shape, as_dict
 
 OPENAI = "openai"
@@ -160,28 +160,19 @@ _WRITTEN: dict[ErrorKind, WrittenError] = {
 }
 
 
-def _table(name: str) -> ErrorTable:
+def error_table(name: str) -> ErrorTable:
+    """The errors of either format, as OpenAI writes them."""
     return ErrorTable(
         format=name,
         code_field="code",
         read_fields=frozenset({"message", "code", "param"}),
         written=_WRITTEN,
-        vendor_formats=("openai-chat", "openai-responses"),
+        fields=lambda error, row, code: {
+            "message": error.message,
+            "type": row.type,
+            "param": error.param,
+            "code": code or row.code,
+        },
+        vendor_formats=(CHAT, RESPONSES),
         any_code=True,
     )
-
-
-CHAT_ERRORS, RESPONSES_ERRORS = _table("openai-chat"), _table("openai-responses")
-
-
-def write_error(error: ProviderError, table: ErrorTable) -> dict[str, Any]:
-    """An error body as OpenAI writes it."""
-    row = table.written[error.kind]
-    outer, inner = own_fields(error, table)
-    code = own_code(error, table) or row.code
-    return {"error": {"message": error.message, "type": row.type, "param": error.param, "code": code, **inner}, **outer}
-
-
-def error_code(error: ProviderError, table: ErrorTable) -> str:
-    """The code of a failed response."""
-    return own_code(error, table) or table.written[error.kind].code or "server_error"
