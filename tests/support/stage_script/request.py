@@ -118,9 +118,7 @@ class ScriptWriter:
             entry["results"].append({"tool": NAMES.to_wire(name), "said": text_of(result.content), **failed})
         for position, part in enumerate(message.parts):
             losses.part = position
-            entry["lines"] += [
-                write_line(fit_medium(own, self._model, losses, losses.path())) for own in _own_parts(part, losses)
-            ]
+            entry["lines"] += [write_line(fit_medium(own, self._model, losses)) for own in _own_parts(part, losses)]
         goes_on = bool(script) and script[-1]["voice"] == entry["voice"] != "stage"
         if entry["voice"] == "bot":
             calls = {part.tool_call_id: part.tool_name for part in message.parts if type(part) is ToolCallRequest}
@@ -144,7 +142,7 @@ def _own_parts(part: Any, losses: Losses) -> Sequence[Any]:
     if type(part) is ToolCallResult:
         return ()
     if type(part) is Native and part.origin != FORMAT:
-        return readable_parts(part, losses, losses.path(), FORMAT)
+        return readable_parts(part, losses, FORMAT)
     return (part,)
 
 

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from antiphon.parts import Image, Native, Text, Thinking
-from antiphon.wire import FORMATS, Loss, Message, ModelRequest, formats
+from antiphon.wire import FORMATS, Message, ModelRequest, formats
+from antiphon.wire.loss import Losses
 from antiphon.wire.native_as_text import readable_parts
 from support.cases import each_case
 
@@ -239,7 +240,7 @@ def changed(value: Any) -> Iterator[Any]:
 def test_malformed_blocks_of_other_formats_do_no_harm() -> None:
     for origin, role, block, _ in CASES:
         for odd in changed(block):
-            losses: list[Loss] = []
-            parts = readable_parts(Native(origin, odd), losses, "x", "y")
+            losses = Losses()
+            parts = readable_parts(Native(origin, odd), losses, "y")
             assert all(isinstance(part, Text | Image) for part in parts), (role, odd)
             assert len(losses) == 1

@@ -48,11 +48,6 @@ def other_fields(fields: Mapping[str, Any], known: Container[str]) -> dict[str, 
     return {name: value for name, value in fields.items() if name not in known and value is not None}
 
 
-def foreign_block(path: str, what: str, origin: str) -> Loss:
-    """A block that only the format of its `origin` has."""
-    return Loss(path, what, f"block type specific to {origin}; dropped")
-
-
 def lose_candidates(losses: list[Loss], count: int, reason: str) -> None:
     """Report the candidates after the first, for a format whose answers have one."""
     losses.extend(Loss(f"others[{index}]", "candidate", f"{reason}; dropped") for index in range(count))
@@ -72,28 +67,34 @@ class Losses(list[Loss]):
     """The losses of one translation.
 
     The writer of the parts says which one it is at: `message` and `part`, and `inner` for what a result holds. A path is made
-    only for a loss. In a response there is no message; `prefix` is the candidate.
+    only for a loss. In a response there is no message; `place` is the candidate.
     """
 
-    __slots__ = ("inner", "message", "part", "prefix")  # set for every part: much faster than fields in a dict
+    __slots__ = ("inner", "message", "part", "place")  # set for every part: much faster than fields in a dict
 
     def __init__(self, losses: Iterable[Loss] = ()) -> None:
         super().__init__(losses)
         self.message = self.part = self.inner = -1
-        self.prefix = ""
+        self.place = ""
 
     def path(self, field: str = "") -> str:
         """Where the writer is, or a field of that."""
-        steps = [f"messages[{self.message}]"] if self.message >= 0 else []
+        steps = [self.place] if self.place else []
+        if self.message >= 0:
+            steps.append(f"messages[{self.message}]")
         if self.part >= 0:
             steps.append(f"parts[{self.part}]")
         if self.inner >= 0:
             steps.append(f"content[{self.inner}]")
-        return self.prefix + ".".join([*steps, field] if field else steps)
+        return ".".join([*steps, field] if field else steps)
 
     def add(self, what: str, why: str, field: str = "") -> None:
         """Report something that the writer cannot express where it is."""
         self.append(Loss(self.path(field), what, why))
+
+    def add_foreign(self, what: str, origin: str) -> None:
+        """Report a block that only the format of its `origin` has."""
+        self.add(what, f"block type specific to {origin}; dropped")
 
     def report_extras(self, native: NativeExtras | None, *known: str) -> None:
         """Report the extras of every origin but the `known` ones."""

@@ -16,7 +16,7 @@ import msgspec
 from msgspec import structs
 
 from antiphon.parts import Audio, Image, Native, Text, Thinking
-from antiphon.wire.loss import Loss, foreign_block
+from antiphon.wire.loss import Losses
 from antiphon.wire.media import inline_base64, is_web_url
 from antiphon.wire.provenance import is_from
 from antiphon.wire.request import Message
@@ -28,7 +28,7 @@ Readers: TypeAlias = Mapping[str, Callable[[Block], Iterator[str | Image]]]
 """`READERS` in the module `native_text` of a format: by the type of a block, or by the field that it must have."""
 
 
-def readable_parts(native: Native, losses: list[Loss], path: str, target: str) -> list[Text | Image]:
+def readable_parts(native: Native, losses: Losses, target: str) -> list[Text | Image]:
     """The parts that carry a block to another format, with the loss of everything else in it; none if nothing is readable."""
     block = native.data
     spec = spec_of(native.origin)
@@ -40,9 +40,9 @@ def readable_parts(native: Native, losses: list[Loss], path: str, target: str) -
     except (RecursionError, UnicodeError):  # nested too deeply, or not Unicode
         pieces = []
     if not pieces:
-        losses.append(foreign_block(path, name, native.origin))
+        losses.add_foreign(name, native.origin)
         return []
-    losses.append(Loss(path, name, f"{target} has no such block; sent as text"))
+    losses.add(name, f"{target} has no such block; sent as text")
     texts = "\n".join(piece for piece in pieces if isinstance(piece, str))
     images = [piece for piece in pieces if isinstance(piece, Image)]
     return [*([Text(texts)] if texts else []), *images]
@@ -64,13 +64,13 @@ def _readers_of(origin: str) -> Readers:
     return readers
 
 
-def transcribe(part: P, losses: list[Loss], path: str) -> P | Text:
+def transcribe(part: P, losses: Losses) -> P | Text:
     """Audio as its transcript, with the loss of the audio itself; any other part as it is."""
     if not isinstance(part, Audio):
         return part
     for extras in (part.native or {}).values():
         if isinstance(extras.get("transcript"), str) and extras["transcript"]:
-            losses.append(Loss(path, "audio", "audio is not supported here; sent its transcript"))
+            losses.add("audio", "audio is not supported here; sent its transcript")
             return Text(extras["transcript"])
     return part
 

@@ -12,6 +12,7 @@ from antiphon.parts import Audio, Document, Image, Native, Text, ToolCallRequest
 from antiphon.wire import Message, ModelRequest, ToolDefinition, formats
 from antiphon.wire.capabilities import CapabilityOverride, CapabilityTable, capabilities_for
 from antiphon.wire.capabilities.accepted_media import fit_medium
+from antiphon.wire.loss import Losses
 from support.corpus import in_collection, recorded
 
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
@@ -319,10 +320,10 @@ def test_a_caller_can_state_the_kinds_and_types(name: str) -> None:
 
 
 def test_an_accepted_medium_is_the_same_object() -> None:
-    losses: list[Any] = []
+    losses = Losses()
     for part in (IMAGE, PDF):
-        assert fit_medium(part, capabilities_for("gpt-4o", "openai-chat"), losses, "") is part
-    assert fit_medium(MP4, None, losses, "") is MP4
+        assert fit_medium(part, capabilities_for("gpt-4o", "openai-chat"), losses) is part
+    assert fit_medium(MP4, None, losses) is MP4
     assert losses == []
 
 
@@ -334,11 +335,11 @@ def test_no_medium_that_a_model_has_accepted_is_replaced(name: str) -> None:
         if record["status"] != 200 or not isinstance(record["request"], dict):
             continue
         request = structs.replace(formats[name].read_request(record["request"]), model=record["model"] or "")
-        losses: list[Any] = []
+        losses = Losses()
         known = capabilities_for(request.model, name)
         for part in (part for message in request.messages for part in message.parts):
             if isinstance(part, Image | Audio | Document | Native):
-                assert fit_medium(part, known, losses, "") is part, record["id"]
+                assert fit_medium(part, known, losses) is part, record["id"]
         assert losses == [], record["id"]
         count += any(isinstance(part, Image | Audio | Document) for m in request.messages for part in m.parts)
     assert count > in_collection(20)

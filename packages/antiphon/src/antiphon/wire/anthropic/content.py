@@ -52,7 +52,7 @@ from antiphon.wire.anthropic.shapes import (
 from antiphon.wire.anthropic.tools import NAMES
 from antiphon.wire.capabilities import MediaKind, format_capabilities
 from antiphon.wire.capabilities.accepted_media import ALL_KINDS, fit_medium
-from antiphon.wire.loss import Losses, foreign_block
+from antiphon.wire.loss import Losses
 from antiphon.wire.native_as_text import readable_parts, transcribe
 from antiphon.wire.shapes import Loose, as_dict, extend
 from antiphon.wire.tools.call_arguments import EMPTY_ARGUMENTS, raw_json_object, report_raw_arguments
@@ -206,7 +206,7 @@ def build_block(part: Text | Refusal | Thinking | ToolCallRequest, value: Any) -
 def report_unsupported(part: OutputPart, losses: Losses) -> None:
     """Report a part that a response cannot have."""
     if isinstance(part, Native):
-        losses.append(foreign_block(losses.path(), "block", part.origin))
+        losses.add_foreign("block", part.origin)
     else:
         kind = type(part).__name__.lower()
         losses.add(kind, f"Anthropic does not support {kind} in a response; dropped")
@@ -267,7 +267,7 @@ class ContentWriter:
 
     def write(self, part: Part, role: str) -> list[Any]:
         """The block of a part that is not a call or a result; empty if it is dropped."""
-        part = transcribe(part, self.losses, self.losses.path()) if type(part) is Audio else part
+        part = transcribe(part, self.losses) if type(part) is Audio else part
         match part:
             case Text():
                 return self._write_text(part.text, part.native, role)
@@ -332,7 +332,7 @@ class ContentWriter:
     def _write_media(self, medium: Image | Document | Audio, role: str = "user") -> list[Any]:
         # A model's own media of other types are dropped without a note, which would be text that the model did not write.
         any_type = ALL_KINDS if role == "assistant" else frozenset[MediaKind]()
-        part = fit_medium(medium, self._target.model, self.losses, self.losses.path(), any_type)
+        part = fit_medium(medium, self._target.model, self.losses, any_type)
         if isinstance(part, Text):
             return self._write_text(part.text, part.native, role)
         block: Any
@@ -347,19 +347,18 @@ class ContentWriter:
 
     def _write_native(self, part: Native) -> list[Any]:
         """A block of this format unchanged, one of another as text."""
-        path = self.losses.path()
-        fitted = fit_medium(part, self._target.model, self.losses, path)
+        fitted = fit_medium(part, self._target.model, self.losses)
         if fitted is not part:
             return self._write_text(fitted.text, None, "user")
         block = part.data
         if part.origin != FORMAT:
-            carried = readable_parts(part, self.losses, path, "Anthropic")
+            carried = readable_parts(part, self.losses, "Anthropic")
             return [block for readable in carried for block in self.write(readable, "")]
         if type(block) is dict:
             self._track_citations(block.get("citations"))
             if "cache_control" in block:
                 block = dict(block)
-                self.breakpoints[id(block)] = block, path
+                self.breakpoints[id(block)] = block, self.losses.path()
         return [block]
 
     def extend(self, block: Any, native: NativeExtras) -> Any:

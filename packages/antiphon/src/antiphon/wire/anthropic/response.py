@@ -174,7 +174,7 @@ def write_stop_reason(stop: StopReason, has_refusal: bool, is_same_format: bool,
 
 def _write_block(part: OutputPart, is_same_format: bool, losses: Losses) -> dict[str, Any] | None:
     """The block of a part; None if it is empty or dropped."""
-    part = transcribe(part, losses, losses.path()) if type(part) is Audio else part
+    part = transcribe(part, losses) if type(part) is Audio else part
     if not isinstance(part, Text | Refusal | Thinking | ToolCallRequest):
         report_unsupported(part, losses)
         return None

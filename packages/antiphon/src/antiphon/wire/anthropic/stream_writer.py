@@ -183,7 +183,7 @@ class StreamWriter(EventWriter[_Block]):
         if isinstance(given, Native) and given.origin == FORMAT and type(given.data) is dict:
             self._write_native(part, given.data)
             return
-        given = transcribe(part.complete(), self.losses, self.losses.path())
+        given = transcribe(part.complete(), self.losses)
         if isinstance(given, Text):
             text = _Block(part.index, Text(""))
             self._on_part(text)

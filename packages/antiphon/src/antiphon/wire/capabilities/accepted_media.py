@@ -17,7 +17,7 @@ from msgspec import structs
 
 from antiphon.parts import Audio, Document, Image, Native, NativeExtras, Text
 from antiphon.wire.capabilities import Capabilities, MediaKind
-from antiphon.wire.loss import Loss
+from antiphon.wire.loss import Losses
 from antiphon.wire.media import (
     decode_text,
     inline_source,
@@ -79,8 +79,7 @@ def _is_address(url: str, *, web: bool) -> bool:
 def fit_medium(
     part: Any,
     model: Capabilities | None,
-    losses: list[Loss],
-    path: str,
+    losses: Losses,
     any_type: frozenset[MediaKind] = frozenset(),
 ) -> Any:
     """A medium or a native block in a form that the model accepts; the same object if it is accepted, or another part.
@@ -89,7 +88,7 @@ def fit_medium(
     """
     if model is None or type(part) not in _FITTED:
         return part
-    return _MediaFitter(model, losses, any_type).fit(part, path)
+    return _MediaFitter(model, losses, any_type).fit(part)
 
 
 def media_problems(
@@ -125,7 +124,7 @@ def omission_note(part: _Medium, reason: str) -> str:
 class _MediaFitter:
     """Fits a medium to a model."""
 
-    def __init__(self, model: Capabilities, losses: list[Loss], any_type: frozenset[MediaKind]) -> None:
+    def __init__(self, model: Capabilities, losses: Losses, any_type: frozenset[MediaKind]) -> None:
         self._model = model
         self._losses = losses
         self._any_type = any_type
@@ -133,49 +132,49 @@ class _MediaFitter:
     def _accepts(self, kind: MediaKind, media_type: str) -> bool:
         return self._model.accepts_media(kind, "" if kind in self._any_type else media_type)
 
-    def fit(self, part: Any, path: str) -> Any:
+    def fit(self, part: Any) -> Any:
         if type(part) is Native:
-            return self._fit_native(part, path)
+            return self._fit_native(part)
         media_type, kind = _type_of(part), _kind_of(part)
         if self._accepts(kind, media_type):
             return part
-        fitted = self._corrected(part, media_type, path) or self._as_text(part, path)
+        fitted = self._corrected(part, media_type) or self._as_text(part)
         if fitted is not None:
             return fitted
         reason = refusal(kind, media_type, self._model)
-        self._losses.append(Loss(path, kind, f"{reason}; replaced by a note"))
+        self._losses.add(kind, f"{reason}; replaced by a note")
         return Text(omission_note(part, reason), native=_cache_marks(part.native))
 
-    def _fit_native(self, part: Native, path: str) -> Any:
+    def _fit_native(self, part: Native) -> Any:
         """A block of the format itself; only kinds count, since its fields are unknown here."""
         spec = spec_of(part.origin) if self._model.media is not None else None
-        found = () if spec is None else _find_media([part.data], path, spec.media_blocks, with_types=False)
+        found = () if spec is None else _find_media([part.data], "", spec.media_blocks, with_types=False)
         for _, kind, _ in found:
             if not self._model.accepts_media(kind):
                 reason = refusal(kind, "", self._model)
-                self._losses.append(Loss(path, kind, f"{reason}; replaced by a note"))
+                self._losses.add(kind, f"{reason}; replaced by a note")
                 return Text(f"[{kind} omitted: {reason}]")
         return part
 
-    def _corrected(self, part: _Medium, media_type: str, path: str) -> _Medium | None:
+    def _corrected(self, part: _Medium, media_type: str) -> _Medium | None:
         """The same bytes under another type that the model accepts: a usual name of it, or what the bytes are."""
         # The bytes of a video container look like those of an audio container, so only other kinds are recognised by them.
         sniffed = sniff_base64(part.data) if part.data and _kind_of(part) in ("image", "document") else ""
         for other in (*same_media_types(media_type), sniffed):
             kind = _KIND_BY_PREFIX.get(other[:6], "document")
             if other and other != media_type and self._accepts(kind, other):
-                self._losses.append(Loss(f"{path}.media_type", media_type, f"sent as {other}"))
+                self._losses.add(media_type, f"sent as {other}", "media_type")
                 return _as_kind(part, kind, other)
         right_kind = _KIND_BY_PREFIX.get(media_type[:6], "document")
         if right_kind == _kind_of(part) or not media_type or not self._accepts(right_kind, media_type):
             return None
-        self._losses.append(Loss(path, _kind_of(part), f"{media_type} is sent as {right_kind}"))
+        self._losses.add(_kind_of(part), f"{media_type} is sent as {right_kind}")
         return _as_kind(part, right_kind, media_type)
 
-    def _as_text(self, part: _Medium, path: str) -> Any:
+    def _as_text(self, part: _Medium) -> Any:
         """A document's text, or the transcript of audio; None if there is none."""
         if type(part) is Audio:
-            transcript = transcribe(part, self._losses, path)
+            transcript = transcribe(part, self._losses)
             return None if transcript is part else transcript
         text = _text_of(part) if type(part) is Document else ""
         if type(part) is not Document or not text:
@@ -183,11 +182,11 @@ class _MediaFitter:
         if self._accepts("document", ""):
             if not self._accepts("document", "text/plain"):  # the writers send it as text
                 if part.data:
-                    self._losses.append(Loss(path, "document", f"{part.media_type} is not supported; sent as text"))
+                    self._losses.add("document", f"{part.media_type} is not supported; sent as text")
                 return structs.replace(part, data="", text=text)
-            self._losses.append(Loss(f"{path}.media_type", part.media_type, "sent as text/plain"))
+            self._losses.add(part.media_type, "sent as text/plain", "media_type")
             return structs.replace(part, media_type="text/plain", data="", text=text)
-        self._losses.append(Loss(path, "document", f"{refusal('document', _type_of(part), self._model)}; sent as text"))
+        self._losses.add("document", f"{refusal('document', _type_of(part), self._model)}; sent as text")
         return Text(f"{part.name}\n\n{text}" if part.name else text, native=_cache_marks(part.native))
 
 

@@ -7,11 +7,17 @@ bound to it (GM-10). Everything else, also a malformed part, is kept as a `Nativ
 Gemini often gives a call no id and matches results by order and name. A missing id is generated from the position of the call
 (in a response also from the response's id), so it is the same each time the body is read. Generated ids are never sent back.
 
+A video is a `Document`, since there is no neutral part for it. A file name is Vertex's `displayName`, which the Gemini API
+rejects: it is written only if it was read as one (its `source`). Files by `file_id` belong to other providers. Google also
+accepts URL-safe base64, and its SDK sends it; other providers reject it: it is read into the standard alphabet and written back
+as it came (again by its source).
+
 Normalised: names become camelCase, null and `thought: false` are absent, absent `args` are `{}`, an `id` of "" is absent.
 """
 
 from __future__ import annotations
 
+from base64 import b64encode
 from contextlib import suppress
 from typing import Any, TypeAlias
 
@@ -19,6 +25,9 @@ import msgspec
 from msgspec import UNSET, Struct
 
 from antiphon.parts import (
+    Audio,
+    Document,
+    Image,
     Native,
     NativeExtras,
     Part,
@@ -32,30 +41,37 @@ from antiphon.parts import (
     ToolExecutionStatus,
 )
 from antiphon.wire.capabilities import Capabilities
-from antiphon.wire.capabilities.accepted_media import fit_medium
+from antiphon.wire.capabilities.accepted_media import fit_medium, locate
 from antiphon.wire.gemini import FORMAT
-from antiphon.wire.gemini.media import Media, read_file_data, read_inline_data, write_media
 from antiphon.wire.gemini.native import field_spellings, native_extras, spelled, split_fields
 from antiphon.wire.gemini.shapes import CallShape, PartShape, ResultShape, fit_part, value_of
-from antiphon.wire.loss import Loss, foreign_block, lose_native, own_extras
+from antiphon.wire.loss import Losses
+from antiphon.wire.media import media_type_of_url
 from antiphon.wire.native_as_text import readable_parts
 from antiphon.wire.provenance import is_from, is_spelled, with_source
-from antiphon.wire.shapes import Loose
+from antiphon.wire.shapes import Loose, as_dict
 from antiphon.wire.tools.call_arguments import OBJECT_START, arguments_object, parse_json_object
 from antiphon.wire.tools.call_ids import GENERATED_ID_PREFIX, CallIdTracker
 from antiphon.wire.tools.names import tool_names
+from antiphon.wire.vendors.google import read_base64, write_base64
 
 PLACEHOLDER_SIGNATURE = "skip_thought_signature_validator"
 """The signature Gemini 3 accepts on a call made by another model (GM-10)."""
+NAME = "Gemini"
 NAMES = tool_names(FORMAT)
 """Mapped names have at most 64 characters, which every model and host accepts (GM-20)."""
 UNKNOWN_TOOL = "unknown_tool"
 SUCCESS = ToolExecutionStatus.SUCCESS
 FAILED = ToolExecutionStatus.FAILED
 WrittenPart: TypeAlias = dict[str, Any]
+Media: TypeAlias = Image | Audio | Document
 encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 _MEDIA_FIELDS = field_spellings(("inlineData", "fileData"))
+_INLINE_DATA_FIELDS = field_spellings(("data", "mimeType", "displayName"))
+_FILE_DATA_FIELDS = field_spellings(("fileUri", "mimeType", "displayName"))
+_FAMILIES: dict[str, Any] = {"image": Image, "audio": Audio}
+_DEFAULT_MEDIA_TYPES = {Image: "image/png", Audio: "audio/wav", Document: "application/pdf"}
 _WRAPPINGS = ("output", "result", "error")
 SOURCE = Source(FORMAT)
 _NO_TEXT = Source(FORMAT, ("no-text",))
@@ -71,55 +87,65 @@ def read_value(part: Any, calls: CallIdTracker) -> Part:
 
 def read_part(part: Any, calls: CallIdTracker) -> Part:
     """One part of a content, of its shape. Never raises."""
-    extras: dict[str, Any] = {}
-    shape = part
+    extras: dict[str, Any] | None = None
     if type(part) is Loose:
         shape, extras = part.shape, part.more
     else:
-        if part.thought is not UNSET and part.thought is not None and part.thought is not False:
-            extras["thought"] = part.thought
-        if part.thought_signature is not UNSET and part.thought_signature is not None:
-            extras["thoughtSignature"] = part.thought_signature
-    try:
-        read = None if shape is None else _read_data(shape, extras, calls)
-    except (RecursionError, UnicodeEncodeError):
-        read = None
+        shape = part
+        if not (part.thought is part.thought_signature is UNSET):
+            extras = _thought_fields(part)
+    read: Part | None = None
+    if shape is not None:
+        text, call, result = shape.text, shape.function_call, shape.function_response
+        has_data = (text is not UNSET) + (call is not UNSET) + (result is not UNSET)
+        try:
+            if not (shape.inline_data is shape.file_data is UNSET):
+                read = _read_medium_of(shape, extras) if not has_data else None
+            elif has_data > 1:
+                pass
+            elif call is not UNSET:
+                read = _read_call(call, extras, calls)
+            elif result is not UNSET:
+                read = _read_result(result, extras, calls)
+            elif text is UNSET:
+                read = _read_bare(extras)
+            elif extras and extras.get("thought") is True:
+                del extras["thought"]
+                read = Thinking(text, native=native_extras(extras), source=SOURCE)
+            else:
+                read = Text(text, native={FORMAT: extras} if extras else None)
+        except (RecursionError, UnicodeEncodeError):
+            pass
     return Native(FORMAT, value_of(part)) if read is None else read
 
 
-def _read_data(part: PartShape, extras: dict[str, Any], calls: CallIdTracker) -> Part | None:
-    text, call, result, inline, file = (
-        part.text,
-        part.function_call,
-        part.function_response,
-        part.inline_data,
-        part.file_data,
-    )
-    given = (text is not UNSET) + (call is not UNSET) + (result is not UNSET)
-    given += (inline is not UNSET and inline is not None) + (file is not UNSET and file is not None)
-    if given != 1:
+def _thought_fields(part: PartShape) -> dict[str, Any]:
+    fields = {"thought": part.thought, "thoughtSignature": part.thought_signature}
+    return {
+        name: value
+        for name, value in fields.items()
+        if value is not UNSET and value is not None and (name != "thought" or value is not False)
+    }
+
+
+def _read_medium_of(part: PartShape, extras: dict[str, Any] | None) -> Part | None:
+    """The medium of a part without other data; null is absent."""
+    media = {"inlineData": part.inline_data, "fileData": part.file_data}
+    given = [(name, value) for name, value in media.items() if value is not UNSET and value is not None]
+    if len(given) != 1:
         return None if given else _read_bare(extras)
-    if call is not UNSET:
-        return read_call(call, extras, calls)
-    if result is not UNSET:
-        return read_result(result, extras, calls)
-    if text is not UNSET:
-        if extras.get("thought") is True:
-            del extras["thought"]
-            return Thinking(text, native=native_extras(extras), source=SOURCE)
-        return Text(text, native={FORMAT: extras} if extras else None)
-    return read_file_data(file, extras) if inline is UNSET or inline is None else read_inline_data(inline, extras)
+    return _read_media(*given[0], extras or {})
 
 
-def _read_bare(extras: dict[str, Any]) -> Part | None:
+def _read_bare(extras: dict[str, Any] | None) -> Part | None:
     """A thought that has only a signature."""
-    if extras.get("thought") is not True or type(extras.get("thoughtSignature")) is not str:
+    if not extras or extras.get("thought") is not True or type(extras.get("thoughtSignature")) is not str:
         return None
     del extras["thought"]
     return Thinking(native=native_extras(extras), source=_NO_TEXT)
 
 
-def read_call(call: Any, extras: dict[str, Any], calls: CallIdTracker) -> ToolCallRequest | None:
+def _read_call(call: Any, extras: dict[str, Any] | None, calls: CallIdTracker) -> ToolCallRequest | None:
     """A call; None if it is malformed."""
     more: dict[str, Any] = {}
     if type(call) is Loose:
@@ -130,14 +156,14 @@ def read_call(call: Any, extras: dict[str, Any], calls: CallIdTracker) -> ToolCa
     if wire_id is not None and (not wire_id or wire_id.startswith(GENERATED_ID_PREFIX)):
         more["id"] = wire_id
     if more:
-        extras = {**extras, "functionCall": more}
+        extras = {**(extras or {}), "functionCall": more}
     arguments = encode(call.args or {}).decode()
     return ToolCallRequest(
         name, calls.add_call(name, wire_id or None), arguments, native={FORMAT: extras} if extras else None
     )
 
 
-def read_result(result: Any, extras: dict[str, Any], calls: CallIdTracker) -> ToolCallResult | None:
+def _read_result(result: Any, extras: dict[str, Any] | None, calls: CallIdTracker) -> ToolCallResult | None:
     """A result; None if it is malformed."""
     more: dict[str, Any] = {}
     if type(result) is Loose:
@@ -153,7 +179,7 @@ def read_result(result: Any, extras: dict[str, Any], calls: CallIdTracker) -> To
             if call_id is not None:
                 return ToolCallResult(name, call_id, SUCCESS, (Text(output),))
     media = tuple([_read_result_media(part) for part in result.parts or ()])
-    return _build_result(name, more.pop("id", raw_id), response, calls, media, extras, more)
+    return _build_result(name, more.pop("id", raw_id), response, calls, media, extras or {}, more)
 
 
 def _build_result(
@@ -202,9 +228,39 @@ def _read_result_media(part: Any) -> ResultPart:
         fields, extras = split_fields(part, _MEDIA_FIELDS)
         if len(fields) == 1 and not extras.keys() & _MEDIA_FIELDS.keys():
             ((name, value),) = fields.items()
-            read = read_inline_data if name == "inlineData" else read_file_data
-            return read(value, extras) or Native(FORMAT, part)
+            return _read_media(name, value, extras) or Native(FORMAT, part)
     return Native(FORMAT, part)
+
+
+def _read_media(field: str, value: Any, extras: dict[str, Any]) -> Media | None:
+    """A medium as base64 (`inlineData`) or by a URI (`fileData`); None if it is malformed."""
+    if type(value) is not dict:
+        return None
+    is_inline = field == "inlineData"
+    fields, more = split_fields(value, _INLINE_DATA_FIELDS if is_inline else _FILE_DATA_FIELDS)
+    content, media_type, name = (
+        fields.get("data" if is_inline else "fileUri"),
+        fields.get("mimeType"),
+        fields.get("displayName"),
+    )
+    if type(content) is not str or content.startswith("data:") or not (content.isascii() if is_inline else content):
+        return None
+    if type(media_type) is not str and (is_inline or media_type is not None):
+        return None
+    if media_type == "":
+        return None
+    media_type = media_type or ""
+    family = media_type.partition("/")[0].lower()
+    target = _FAMILIES.get(family, Document)
+    named: dict[str, Any] = {"name": name} if target is Document and type(name) is str else {}
+    if name is not None and not named:
+        more["displayName"] = name
+    spelling = ["displayName"] if named else []
+    if not media_type:
+        spelling.append("untyped")
+    place = {"data": read_base64(content, spelling)} if is_inline else {"url": content}
+    native = native_extras({**extras, field: more} if more else extras)
+    return target(media_type, native=native, source=spelled(*spelling), **place, **named)  # type: ignore[no-any-return]
 
 
 def is_call(part: Any) -> bool:
@@ -212,22 +268,6 @@ def is_call(part: Any) -> bool:
     if type(part) is PartShape:
         return part.function_call is not UNSET
     return isinstance(part, dict) and "functionCall" in part
-
-
-def write_call(call: ToolCallRequest, name: str, losses: list[Loss], signature: str) -> PartShape | dict[str, Any]:
-    """A call as a part; `signature` is used if it has none. Paths of losses are relative to the call."""
-    call_id = call.tool_call_id
-    args = arguments_object(call, losses, "", "GM-08")
-    if call_id.startswith(GENERATED_ID_PREFIX):
-        call_id = ""
-    if call.native is None:
-        return PartShape(function_call=CallShape(name, args, call_id or None), thought_signature=signature or UNSET)
-    function = {"id": call_id, "name": name, "args": args} if call_id else {"name": name, "args": args}
-    part: dict[str, Any] = {"functionCall": function}
-    _merge_extras(part, "functionCall", call.native)
-    if signature and not part.get("thoughtSignature"):
-        part["thoughtSignature"] = signature
-    return part
 
 
 def _merge_extras(part: dict[str, Any], field: str, native: NativeExtras) -> None:
@@ -248,15 +288,6 @@ def is_result(part: Any) -> bool:
     if type(part) is PartShape:
         return part.function_response is not UNSET
     return isinstance(part, dict) and "functionResponse" in part
-
-
-def write_text_result(result: ToolCallResult, name: str, text: str) -> PartShape:
-    """A result that is only `text`."""
-    call_id = result.tool_call_id
-    is_named = call_id and not call_id.startswith(GENERATED_ID_PREFIX)
-    is_plain = result.status is SUCCESS and text[:1] not in OBJECT_START
-    response = _Output(text) if is_plain else _response_object(result, text)
-    return PartShape(function_response=ResultShape(name, response, call_id if is_named else None))
 
 
 def _response_object(result: ToolCallResult, text: str) -> Any:
@@ -286,14 +317,12 @@ def _restore_spelling(function: dict[str, Any], result: ToolCallResult, text: st
 class ContentWriter:
     """Writes parts of any origin for requests, responses and streams; reports what Gemini does not support.
 
-    In a request, `message` is the index of the message whose parts are written. Responses also show the thoughts of other
-    models; in a request Gemini accepts only thoughts it signed.
+    Responses also show the thoughts of other models; in a request Gemini accepts only thoughts it signed.
     """
 
-    def __init__(self, losses: list[Loss], target: Capabilities | None = None) -> None:
+    def __init__(self, losses: Losses, target: Capabilities | None = None) -> None:
         """`target` is the model of a request; responses and streams have none."""
         self.losses = losses
-        self.message = 0
         self.media_after_results: list[WrittenPart] = []
         self._is_request = target is not None
         self._accepts_media = target is None or target.media_in_results
@@ -301,123 +330,137 @@ class ContentWriter:
         self._signature = PLACEHOLDER_SIGNATURE if target and target.call_signatures else ""
         self._tool_names: dict[str, str] = {}
 
-    def write(self, part: Part, position: int) -> PartShape | WrittenPart | None:
-        """The part at `position` of the message; None if nothing of it can be sent."""
-        if type(part) is Text and part.native is None:
-            return {"text": part.text}
-        if isinstance(part, ToolCallRequest):
-            return self.call(part, position)
-        if isinstance(part, ToolCallResult):
-            return self.result(part, position)
-        if isinstance(part, Thinking):
-            return self._thinking(part, position)
-        if isinstance(part, Refusal):
-            self.report_refusal(position)
+    def write(self, given: Part) -> list[Any]:
+        """What is sent of a part: one, several for a block of another format, or none."""
+        if type(given) is Text and given.native is None:
+            return [{"text": given.text}]
+        part = fit_medium(given, self._model, self.losses)
         if isinstance(part, Text | Refusal):
-            return self.text(part.text, part.native, position)
-        return self._block(part, self.path(position))
-
-    def _block(self, given: Native | Media, path: str) -> WrittenPart | None:
-        """A medium or a native part, as the model accepts it."""
-        part = fit_medium(given, self._model, self.losses, path)
-        if isinstance(part, Native):
-            return part.data if part.origin == FORMAT else next(iter(self.foreign(part, path)), None)
-        if isinstance(part, Text):
-            return {"text": part.text}
-        return write_media(part, self.losses, path)
-
-    def foreign(self, part: Native, path: str) -> list[WrittenPart]:
-        """A block of another format, as text and images; the text is first. In a response it is not sent."""
+            if isinstance(part, Refusal):
+                self.report_refusal()
+            return [self.text(part.text, part.native) if part is given else {"text": part.text}]
+        if isinstance(part, Thinking):
+            return self._thinking(part)
+        if isinstance(part, ToolCallRequest):
+            return [self.call(part)]
+        if isinstance(part, ToolCallResult):
+            return [self.result(part)]
+        if not isinstance(part, Native):
+            return self._medium(part)
+        if part.origin == FORMAT:
+            return [] if part.data is None else [part.data]
         if not self._is_request:
-            self.losses.append(foreign_block(path, "block", part.origin))
+            self.losses.add_foreign("block", part.origin)
             return []
-        written: list[WrittenPart] = []
-        for readable in readable_parts(part, self.losses, path, "Gemini"):
-            block = {"text": readable.text} if isinstance(readable, Text) else self._block(readable, path)
-            written += [] if block is None else [block]
-        return written
+        return [written for readable in readable_parts(part, self.losses, NAME) for written in self.write(readable)]
 
-    def text(self, text: str, native: NativeExtras | None, position: int, *, is_thought: bool = False) -> WrittenPart:
+    def text(self, text: str, native: NativeExtras | None, *, is_thought: bool = False) -> WrittenPart:
         """Text or a thought, or what was added to it in a stream."""
         thought = {"thought": True} if is_thought else {}
-        return {"text": text, **thought, **own_extras(native, self.losses, self.path(position), FORMAT)}
+        return {"text": text, **thought, **self.losses.take_extras(native, FORMAT)}
 
-    def report_refusal(self, position: int) -> None:
-        reason = "Gemini has no refusals; sent as text"
-        self.losses.append(Loss(f"{self.path(position)}.refusal", "refusal", reason))
+    def report_refusal(self) -> None:
+        self.losses.add("refusal", "Gemini has no refusals; sent as text", "refusal")
 
-    def path(self, position: int) -> str:
-        return f"messages[{self.message}].parts[{position}]" if self._is_request else f"parts[{position}]"
+    def _thinking(self, part: Thinking) -> list[WrittenPart]:
+        part = with_source(part)
+        if self._is_request and not is_from(part, FORMAT):
+            self.losses.add("thinking", "Gemini accepts only its own thoughts; dropped")
+            return []
+        written = self.text(part.text, part.native, is_thought=True)
+        if not part.text and is_spelled(part, "no-text"):
+            del written["text"]
+        return [written]
 
-    def call(self, call: ToolCallRequest, position: int, is_first: bool = False) -> PartShape | WrittenPart:
+    def _medium(self, part: Media) -> list[WrittenPart]:
+        """The part of a medium; none, and a loss, if it has no usable data."""
+        part, losses = with_source(part), self.losses
+        extras = losses.take_extras(part.native, FORMAT)
+        place, value, media_type = locate(part, NAME, "data", "text", "address")
+        field = "fileData" if place == "url" else "inlineData"
+        content: dict[str, Any]
+        if place == "url":
+            if not media_type and not is_spelled(part, "untyped"):
+                media_type = media_type_of_url(value)
+            content = {"fileUri": value, "mimeType": media_type} if media_type else {"fileUri": value}
+        elif place == "text":
+            encoded = b64encode(value.encode("utf-8", "replace")).decode()
+            content = {"mimeType": media_type or "text/plain", "data": encoded}
+        elif place == "data":
+            content = {"mimeType": media_type or _DEFAULT_MEDIA_TYPES[type(part)], "data": write_base64(value, part)}
+        elif part.media_type and not (part.data or part.url or part.file_id):
+            content = {"mimeType": part.media_type, "data": ""}  # read from a body of Gemini (L2)
+        else:
+            losses.add(type(part).__name__.lower(), value)
+            return []
+        content.update(extras.pop(field, {}))
+        extras.pop("inlineData", extras.pop("fileData", None))
+        if isinstance(part, Document) and is_spelled(part, "displayName"):
+            content["displayName"] = part.name
+        elif isinstance(part, Document) and part.name:
+            losses.add("name", "Gemini does not support file names; dropped", "name")
+        return [{field: content, **extras}]
+
+    def call(self, call: ToolCallRequest, *, is_first: bool = False) -> PartShape | WrittenPart:
         """A call; the first of a step must be signed."""
-        name = self._name(call.tool_name)
-        self._tool_names[call.tool_call_id] = name
-        losses = self.losses
-        first_loss = len(losses)
-        part = write_call(call, name, losses, self._signature if is_first else "")
-        if call.native is not None:
-            lose_native(losses, "", call.native, FORMAT)
-        if len(losses) > first_loss:
-            self._prefix_paths(first_loss, position)
-        return part
+        name = self._tool_names[call.tool_call_id] = self._name(call.tool_name)
+        args = arguments_object(call, self.losses, "GM-08")
+        signature = self._signature if is_first else ""
+        call_id = call.tool_call_id
+        shape = CallShape(name, args, None if call_id.startswith(GENERATED_ID_PREFIX) else call_id or None)
+        if call.native is None:
+            return PartShape(function_call=shape, thought_signature=signature or UNSET)
+        written: WrittenPart = {"functionCall": as_dict(shape)}
+        _merge_extras(written, "functionCall", call.native)
+        self.losses.report_extras(call.native, FORMAT)
+        if signature and not written.get("thoughtSignature"):
+            written["thoughtSignature"] = signature
+        return written
 
-    def result(self, result: ToolCallResult, position: int) -> PartShape | WrittenPart:
+    def result(self, result: ToolCallResult) -> PartShape | WrittenPart:
         """A result; without a name it gets the name of its call."""
-        name = (
-            self._name(result.tool_name)
-            if result.tool_name
-            else self._tool_names.get(result.tool_call_id, UNKNOWN_TOOL)
-        )
-        content = result.content
-        if result.native is None and result.source is None and len(content) == 1:
-            (only,) = content
-            if type(only) is Text and only.native is None:
-                return write_text_result(result, name, only.text)
-        first_loss = len(self.losses)
-        part = self._write_result(result, name)
-        if result.native is not None:
-            lose_native(self.losses, "", result.native, FORMAT)
-        if len(self.losses) > first_loss:
-            self._prefix_paths(first_loss, position)
-        return part
-
-    def _write_result(self, result: ToolCallResult, name: str) -> WrittenPart:
-        """A result with media, extras or an error. Paths of losses are relative to the result."""
-        result = with_source(result)
-        text, media = self._split_content(result.content)
-        call_id = result.tool_call_id
-        function: dict[str, Any] = {"id": call_id} if call_id and not call_id.startswith(GENERATED_ID_PREFIX) else {}
-        function["name"] = name
-        function["response"] = _response_object(result, text)
-        if media:
-            function["parts"] = media
-        part: WrittenPart = {"functionResponse": function}
-        _restore_spelling(function, result, text)
-        if result.native is not None:
-            _merge_extras(part, "functionResponse", result.native)
-        return part
+        call_id, content = result.tool_call_id, result.content
+        name = self._name(result.tool_name) if result.tool_name else self._tool_names.get(call_id, UNKNOWN_TOOL)
+        only: Any = content[0] if len(content) == 1 else None
+        media: list[WrittenPart] = []
+        if type(only) is Text and only.native is None:
+            text = only.text
+        else:
+            text, media = self._split_content(content)
+        is_plain = result.status is SUCCESS and text[:1] not in OBJECT_START
+        response = _Output(text) if is_plain else _response_object(result, text)
+        wire_id = None if call_id.startswith(GENERATED_ID_PREFIX) else call_id or None
+        shape = ResultShape(name, response, wire_id, media or None)
+        if result.native is None and result.source is None:
+            return PartShape(function_response=shape)
+        sourced, written = with_source(result), {"functionResponse": as_dict(shape)}
+        _restore_spelling(written["functionResponse"], sourced, text)
+        if sourced.native is not None:
+            _merge_extras(written, "functionResponse", sourced.native)
+        self.losses.report_extras(result.native, FORMAT)
+        return written
 
     def _split_content(self, content: tuple[ResultPart, ...]) -> tuple[str, list[WrittenPart]]:
         """The text of a result and the media inside it; media the model rejects there goes to `media_after_results`."""
+        losses = self.losses
         texts: list[str] = []
         media: list[WrittenPart] = []
         for position, given in enumerate(content):
-            path = f".content[{position}]"
-            part = fit_medium(given, self._model, self.losses, path)
+            losses.inner = position
+            part = fit_medium(given, self._model, losses)
             if isinstance(part, Native) and part.origin == FORMAT:
                 media.append(part.data)
                 continue
             if isinstance(part, Text):
-                lose_native(self.losses, path, part.native, FORMAT)
+                losses.report_extras(part.native, FORMAT)
                 texts.append(part.text)
                 continue
-            inline = write_media(part, self.losses, path) if not isinstance(part, Native) else None
-            for written in self.foreign(part, path) if isinstance(part, Native) else [inline] if inline else []:
+            for written in self.write(part):
                 if "text" in written:
                     texts.append(written["text"])
                 else:
                     (media if self._accepts_media else self.media_after_results).append(written)
+        losses.inner = -1
         return "\n".join(texts), media
 
     def _name(self, tool_name: str) -> str:
@@ -425,19 +468,3 @@ class ContentWriter:
         if not tool_name:
             return UNKNOWN_TOOL
         return NAMES.to_wire(tool_name) if self._is_request else tool_name
-
-    def _prefix_paths(self, first: int, position: int) -> None:
-        """Complete the paths of the losses a part caused; formatting a path for each part would cost more."""
-        path = self.path(position)
-        self.losses[first:] = [Loss(path + loss.path, loss.what, loss.why) for loss in self.losses[first:]]
-
-    def _thinking(self, part: Thinking, position: int) -> WrittenPart | None:
-        part = with_source(part)
-        if self._is_request and not is_from(part, FORMAT):
-            reason = "Gemini accepts only its own thoughts; dropped"
-            self.losses.append(Loss(self.path(position), "thinking", reason))
-            return None
-        written = self.text(part.text, part.native, position, is_thought=True)
-        if not part.text and is_spelled(part, "no-text"):
-            del written["text"]
-        return written

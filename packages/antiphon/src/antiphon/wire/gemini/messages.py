@@ -10,29 +10,26 @@ Results without ids are matched by order and name, so they are sorted by their c
 
 from __future__ import annotations
 
+from itertools import repeat
 from typing import Any
-
-from msgspec import UNSET
 
 from antiphon.parts import Native, NativeExtras, Part, Refusal, Text, Thinking, ToolCallRequest, ToolCallResult
 from antiphon.wire.capabilities import Capabilities
 from antiphon.wire.gemini import FORMAT
 from antiphon.wire.gemini.content import (
+    NAME,
     ContentWriter,
-    WrittenPart,
     is_call,
     is_result,
-    read_call,
     read_part,
-    read_result,
 )
 from antiphon.wire.gemini.native import field_spellings, gemini_extras, native_extras, spelled, split_fields
-from antiphon.wire.gemini.shapes import ContentShape, PartShape, fit_part
-from antiphon.wire.loss import Loss, lose_native
+from antiphon.wire.gemini.shapes import ContentShape, fit_part
+from antiphon.wire.loss import Losses
 from antiphon.wire.provenance import is_spelled
-from antiphon.wire.request import SYSTEM_NOTE_PREFIX, Message
+from antiphon.wire.request import Message
 from antiphon.wire.tools.call_ids import GENERATED_ID_PREFIX, CallIdTracker
-from antiphon.wire.vendors.google import ensure_user_turns
+from antiphon.wire.vendors.google import TurnListWriter
 
 FUNCTION_ROLE = "function"
 """The former role of contents with results; also the spelling of a message that had it."""
@@ -64,23 +61,8 @@ def read_contents(contents: list[Any]) -> list[Message]:
         if role == "assistant" and previous != "assistant":
             calls.start_step()
         previous = role
-        read: list[Part] = []
-        for part in parts:
-            if type(part) is PartShape and part.thought is part.thought_signature is UNSET:
-                text, call, result = part.text, part.function_call, part.function_response
-                if part.inline_data is part.file_data is UNSET:  # nothing beside the data
-                    own: Part | None = None
-                    if type(text) is str:
-                        own = Text(text) if call is result is UNSET else None
-                    elif call is not UNSET:
-                        own = read_call(call, {}, calls) if result is UNSET else None
-                    elif result is not UNSET:
-                        own = read_result(result, {}, calls)
-                    if own is not None:
-                        read.append(own)
-                        continue
-            read.append(read_part(part, calls))
-        messages.append(Message(role, tuple(read), None, native, _FUNCTION_SOURCE if role == "tool" else None))
+        read = tuple(map(read_part, parts, repeat(calls)))
+        messages.append(Message(role, read, None, native, _FUNCTION_SOURCE if role == "tool" else None))
     return messages
 
 
@@ -96,53 +78,30 @@ def _open_content(content: Any) -> tuple[str, list[Any], NativeExtras | None] | 
     return role, [fit_part(part) for part in parts], native
 
 
-def _user_text(text: str) -> dict[str, Any]:
-    return {"role": "user", "parts": [{"text": text}]}
+def _is_text(part: Any) -> bool:
+    return isinstance(part, dict) and "text" in part
 
 
-def _is_model(content: Any) -> bool:
-    return isinstance(content, dict) and content.get("role") == "model" and isinstance(content.get("parts"), list)
-
-
-def report_message_extras(message: Message, index: int, losses: list[Loss]) -> None:
-    """Report the name and extras of a message that Gemini does not support."""
-    if message.name is not None:
-        losses.append(Loss(f"messages[{index}].name", "name", "Gemini does not support names of participants; dropped"))
-    lose_native(losses, f"messages[{index}]", message.native, FORMAT)
-
-
-class ContentsWriter:
+class ContentsWriter(TurnListWriter):
     """Builds the contents, and the system prompt of the leading messages. The last content is open: messages of the same role are
     added to it."""
 
-    def __init__(self, writer: ContentWriter, model: Capabilities) -> None:
-        self.contents: list[Any] = []
-        self._writer = writer
-        self._model = model
+    format = FORMAT
+    name = NAME
+    system_extras = (FORMAT,)
+    turn_rules = ("GM-05", "GM-16")
+
+    def __init__(self, losses: Losses, model: Capabilities) -> None:
+        super().__init__(losses, model)
+        self.writer = ContentWriter(losses, model)
         self._system: dict[str, Any] = {}
         self._system_parts: list[Any] = []
-        self._start = -1  # index of the first message in the contents
-        self._has_begun = False
-        self.role = ""
+        self._role = ""  # of the open content
         self._parts: list[Any] = []
         self._calls: list[ToolCallRequest] = []  # of the current step
         self._results: list[ToolCallResult] = []  # in the open content
         self._late_results: list[Any] = []  # written results that came after other parts, and where they belong
         self._late_at = 0
-
-    def add(self, index: int, message: Message) -> None:
-        """Write one message."""
-        role = _WIRE_ROLES.get(message.role)
-        self._writer.message = index
-        if self._start < 0:
-            if message.role in ("system", "developer"):
-                self._add_system(index, message)
-                return
-            self._start = index
-        if role is None or message.native is not None or message.name is not None or message.source is not None:
-            self._add_with_extras(message, index, role)
-        else:
-            self._add_parts(role, message.parts)
 
     @property
     def system(self) -> dict[str, Any] | None:
@@ -151,113 +110,69 @@ class ContentsWriter:
             return None
         return {**self._system, "parts": self._system_parts}
 
-    def settle(self) -> None:
-        """End the open content: one of the model follows."""
-        self.close()
-        self.role = ""
-        self._ensure_user_turns()
-
-    def finish(self) -> None:
-        """End the open content, and add the turns that the model requires."""
-        self.close()
-        self._ensure_user_turns(is_end=True)
-
-    def _ensure_user_turns(self, *, is_end: bool = False) -> None:
-        contents = self.contents
-        begins_with_call = bool(contents) and _is_model(contents[0]) and any(map(is_call, contents[0]["parts"]))
-        ensure_user_turns(
-            contents,
-            max(self._start, 0),
-            self._model if is_end else None,
-            self._writer.losses,
-            begins_with_call=begins_with_call and not self._has_begun,
-            is_model=_is_model,
-            user_turn=_user_text,
-            rules=("GM-05", "GM-16"),
-        )
-        self._has_begun = True
-
-    def _add_system(self, index: int, message: Message) -> None:
-        writer = self._writer
-        report_message_extras(message, index, writer.losses)
+    def add_system(self, message: Message) -> None:
         for role in () if message.source is None else message.source.spelling:
             if role.startswith(SYSTEM_ROLE):
                 self._system["role"] = role[len(SYSTEM_ROLE) :]
         self._system.update(gemini_extras(message.native))
         for position, part in enumerate(message.parts):
+            self.losses.part = position
             if isinstance(part, Text | Thinking | Refusal | Native):
-                written = writer.write(part, position)
-                if written is not None:
-                    self._system_parts.append(written)
+                self._system_parts += self.writer.write(part)[:1]
             else:
                 reason = "Gemini accepts only text in the system prompt; dropped (GM-15)"
-                writer.losses.append(Loss(writer.path(position), type(part).__name__.lower(), reason))
+                self.losses.add(type(part).__name__.lower(), reason)
 
-    def _add_parts(self, role: str, parts: tuple[Part, ...]) -> None:
-        """Add parts to the open content, or start a new one for another role."""
-        if role == self.role:
-            written, results = self._write_parts(parts, self._calls)
-            if written:
-                self._append(written, results)
-            return
-        calls = [] if role == "model" else self._calls
-        written, results = self._write_parts(parts, calls)
-        if written:
-            self._start_content(role, written, results)
-            self._calls = calls
-
-    def _add_with_extras(self, message: Message, index: int, role: str | None) -> None:
-        """A message with a name, extras or another role."""
-        report_message_extras(message, index, self._writer.losses)
+    def add_turn(self, message: Message) -> None:
+        role = _WIRE_ROLES.get(message.role)
+        wire_role, extras = role or "user", None
+        if role is not None and (message.source is not None or message.native is not None):
+            extras = gemini_extras(message.native)
+            wire_role = FUNCTION_ROLE if is_spelled(message, FUNCTION_ROLE) else role
+        is_continued = wire_role == self._role and not extras
+        calls = self._calls if is_continued or wire_role != "model" else []
+        written, results = self._write_parts(message.parts, calls)
         if role is None:
-            self._add_other_role(message, index)
+            self.note(message.role, written, _is_text)
+        if not written:
             return
-        if is_spelled(message, FUNCTION_ROLE):
-            role = FUNCTION_ROLE
-        extras = gemini_extras(message.native)
-        if not extras:
-            self._add_parts(role, message.parts)
-            return
-        before, count = self.role, len(self.contents)
-        self.role = ""  # extras belong to this content only: not to the previous one,
-        self._add_parts(role, message.parts)
-        if len(self.contents) == count:
-            self.role = before
+        if is_continued:
+            self._append(written, results)
         else:
-            self.contents[-1].update(extras)
-            self.role = ""  # nor to the next
+            self._start_content(wire_role, written, results)
+            self._calls = calls
+        if extras:  # they belong to this content only
+            self.entries[-1].update(extras)
+            self._role = ""
 
     def _start_content(self, role: str, written: list[Any], results: list[ToolCallResult]) -> None:
         """Start a content of another role."""
         if len(self._results) > 1 or self._late_results:
             self.close()
-        self.role = role
+        self._role = role
         self._parts = written
         self._results = results
-        self.contents.append({"role": role, "parts": written})
+        self.entries.append({"role": role, "parts": written})
 
     def _write_parts(
         self, parts: tuple[Part, ...], calls: list[ToolCallRequest]
     ) -> tuple[list[Any], list[ToolCallResult]]:
         """The written parts and the results among them; calls are appended to `calls`."""
-        writer = self._writer
+        writer, losses = self.writer, self.losses
         written: list[Any] = []
         results: list[ToolCallResult] = []
         for position, part in enumerate(parts):
+            losses.part = position
             if type(part) is ToolCallResult:
-                written.append(writer.result(part, position))
+                written.append(writer.result(part))
                 results.append(part)
             elif type(part) is ToolCallRequest:
-                written.append(writer.call(part, position, not calls))
+                written.append(writer.call(part, is_first=not calls))
                 calls.append(part)
             elif type(part) is Text and part.native is None:
                 written.append({"text": part.text})
-            elif type(part) is Native and part.origin != FORMAT:
-                written += writer.foreign(part, writer.path(position))
             else:
-                other = writer.write(part, position)
-                if other is not None:
-                    written.append(other)
+                written += writer.write(part)
         after_results = writer.media_after_results
         if after_results:
             written += after_results
@@ -281,6 +196,7 @@ class ContentsWriter:
         if self._late_results:
             self._parts[self._late_at : self._late_at] = self._late_results
             self._late_results = []
+        self._role = ""
         results, self._results = self._results, []
         if (
             len(results) > 1
@@ -289,31 +205,14 @@ class ContentsWriter:
         ):
             _sort_results_by_call(self._parts, self._calls, results)
 
-    def _add_other_role(self, message: Message, index: int) -> None:
-        losses = self._writer.losses
-        if message.role == "unknown":
-            for position, part in enumerate(message.parts):
-                if isinstance(part, Native) and part.origin == FORMAT:
-                    self.close()
-                    self.contents.append(part.data)
-                    self.role = ""
-                else:
-                    reason = "message specific to another format; dropped"
-                    losses.append(Loss(f"messages[{index}].parts[{position}]", "message", reason))
-            return
-        written, results = self._write_parts(message.parts, self._calls)
-        note: WrittenPart | None = next((part for part in written if isinstance(part, dict) and "text" in part), None)
-        is_system = message.role in ("system", "developer")
-        if note is not None and is_system:
-            written[written.index(note)] = {**note, "text": SYSTEM_NOTE_PREFIX + note["text"]}
-        reason = f'unknown role "{message.role}"; sent as user'
-        if is_system:
-            reason = "Gemini accepts system messages only at the start; sent as a user note"
-        losses.append(Loss(f"messages[{index}].role", message.role, reason))
-        if written and self.role == "user":
-            self._append(written, results)
-        elif written:
-            self._start_content("user", written, results)
+    def is_model(self, entry: Any) -> bool:
+        return isinstance(entry, dict) and entry.get("role") == "model" and isinstance(entry.get("parts"), list)
+
+    def begins_with_call(self, entry: Any) -> bool:
+        return self.is_model(entry) and any(map(is_call, entry["parts"]))
+
+    def user_turn(self, text: str) -> Any:
+        return {"role": "user", "parts": [{"text": text}]}
 
 
 def _results_match_by_order(calls: list[ToolCallRequest], results: list[ToolCallResult]) -> bool:

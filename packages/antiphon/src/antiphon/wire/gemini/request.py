@@ -15,7 +15,7 @@ from typing import Any
 
 from antiphon.parts import Native, Part, Text, Thinking
 from antiphon.wire.gemini import FORMAT
-from antiphon.wire.gemini.content import ContentWriter, read_value
+from antiphon.wire.gemini.content import read_value
 from antiphon.wire.gemini.messages import (
     CONTENT_FIELDS,
     SYSTEM_ROLE,
@@ -39,7 +39,7 @@ from antiphon.wire.gemini.shapes import (
     fit_content,
 )
 from antiphon.wire.gemini.tools import read_tool_choice, read_tools, write_tool_choice, write_tools
-from antiphon.wire.loss import Loss, lose_native
+from antiphon.wire.loss import Loss, Losses, lose_native
 from antiphon.wire.request import Message, ModelRequest
 from antiphon.wire.request_writer import RequestWriter
 from antiphon.wire.shapes import RequestReader
@@ -121,28 +121,27 @@ class Writer(RequestWriter):
 
     def begin(self) -> None:
         self._native = gemini_extras(self.request.native)
-        self._content = ContentWriter(self.losses, self.model)
         self._tools = write_tools(self.request.tools, self.losses)
-        self.messages = ContentsWriter(self._content, self.model)
+        self.messages = ContentsWriter(self.losses, self.model)
 
     def parts(self) -> Iterable[object]:
-        return (self.messages, self._content)
+        return (self.messages, self.messages.writer)
 
     def settle(self) -> list[Any]:
         self.messages.settle()
-        return self.messages.contents
+        return self.messages.entries
 
     def end_messages(self) -> dict[str, Any]:
         self.messages.finish()
         system = self.messages.system
         body: dict[str, Any] = {} if system is None else {"systemInstruction": system}
-        body["contents"] = self.messages.contents
+        body["contents"] = self.messages.entries
         if self._tools:
             body["tools"] = self._tools
         return body
 
     def write_choice(self, body: dict[str, Any]) -> None:
-        tool_config = _write_tool_config(self.request, self._native, self._content, self._tools)
+        tool_config = _write_tool_config(self.request, self._native, self.losses, self._tools)
         if tool_config:
             body["toolConfig"] = tool_config
 
@@ -154,11 +153,11 @@ class Writer(RequestWriter):
 
 
 def _write_tool_config(
-    request: ModelRequest, native: dict[str, Any], writer: ContentWriter, tools: list[dict[str, Any]]
+    request: ModelRequest, native: dict[str, Any], losses: Losses, tools: list[dict[str, Any]]
 ) -> dict[str, Any]:
     config: dict[str, Any] = {}
     if request.tool_choice is not None:
-        calling = write_tool_choice(request.tool_choice, writer, tools)
+        calling = write_tool_choice(request.tool_choice, losses, tools)
         if calling is not None:
             config["functionCallingConfig"] = calling
     return config | without_prefix(_TOOL_PREFIX, native)

@@ -20,11 +20,10 @@ from antiphon.ids import new_id
 from antiphon.parts import Native, NativeExtras, OutputPart, Part, Source, ToolCallResult
 from antiphon.wire.answer_tables import Count, StopReasons, UsageTable, lose_stop_sequence
 from antiphon.wire.gemini import FORMAT
-from antiphon.wire.gemini.content import ContentWriter, read_value
-from antiphon.wire.gemini.media import NAME
+from antiphon.wire.gemini.content import NAME, ContentWriter, read_value
 from antiphon.wire.gemini.messages import CONTENT_FIELDS
 from antiphon.wire.gemini.native import as_list, field_spellings, get_field, native_extras, require_list, split_fields
-from antiphon.wire.loss import Loss, lose_native
+from antiphon.wire.loss import Losses, lose_native
 from antiphon.wire.output import ModelOutput, StopReason
 from antiphon.wire.rules import name_set
 from antiphon.wire.tools.call_ids import CallIdTracker
@@ -202,7 +201,7 @@ def output_part(part: Any, read: Part) -> OutputPart:
     return Native(FORMAT, part) if isinstance(read, ToolCallResult) else read
 
 
-def write_response(output: ModelOutput, losses: list[Loss]) -> dict[str, Any]:
+def write_response(output: ModelOutput, losses: Losses) -> dict[str, Any]:
     """A response body as Gemini's clients expect it."""
     body: dict[str, Any] = {}
     response_fields = split_extras(output.native)[0]
@@ -231,22 +230,19 @@ def response_head(response_id: str, model: str, created: int | None, is_same_for
     return head
 
 
-def _write_candidate(output: ModelOutput, index: int, losses: list[Loss]) -> Any:
-    path = f"others[{index - 1}]." if index else ""
+def _write_candidate(output: ModelOutput, index: int, losses: Losses) -> Any:
+    losses.place = f"others[{index - 1}]" if index else ""
+    path = f"{losses.place}." if index else ""
     lose_native(losses, f"{path}native", output.native, FORMAT)
     if output.source == _RAW_CANDIDATE and len(output.parts) == 1 and isinstance(output.parts[0], Native):
         return output.parts[0].data
     lose_stop_sequence(output.stop_sequence, losses, NAME, path)
     candidate_fields = split_extras(output.native)[1]
     writer = ContentWriter(losses)
-    first_loss = len(losses)
     parts: list[Any] = []
-    for position, part in enumerate(output.parts):
-        written = writer.write(part, position)
-        if written is not None:
-            parts.append(written)
-    if path:
-        losses[first_loss:] = [Loss(path + loss.path, loss.what, loss.why) for loss in losses[first_loss:]]
+    for losses.part, part in enumerate(output.parts):
+        parts += writer.write(part)
+    losses.part, losses.place = -1, ""
     reported = None if "finishReason" in candidate_fields else losses
     return build_candidate(parts, index, STOP_REASONS.write(output.stop_reason, reported), candidate_fields)
 

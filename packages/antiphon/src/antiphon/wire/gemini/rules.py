@@ -15,7 +15,6 @@ from antiphon.wire.capabilities import EFFORTS, look_up, tool_name_matcher
 from antiphon.wire.capabilities.accepted_media import media_problems
 from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
 from antiphon.wire.gemini import FORMAT, SPEC
-from antiphon.wire.gemini.media import is_image_type
 from antiphon.wire.gemini.native import as_list, get_field, spelling_used
 from antiphon.wire.gemini.parameters import PARAMETER_TABLE
 from antiphon.wire.gemini.schema import check_schema, is_object_root
@@ -52,7 +51,7 @@ def _find_inline_data(data: dict[str, Any], found: rows.Checked) -> Iterator[row
         yield "data", "must be base64"
     if not isinstance(mime_type, str) or not mime_type:
         yield spelling_used(data, "mimeType"), "is required"
-    elif is_image_type(mime_type) and not found.model.accepts_image(mime_type.lower()):
+    elif mime_type[:6].lower() == "image/" and not found.model.accepts_image(mime_type.lower()):
         yield spelling_used(data, "mimeType"), f"{mime_type[:80]} is not supported"
 
 

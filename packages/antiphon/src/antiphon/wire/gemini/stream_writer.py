@@ -16,9 +16,8 @@ from antiphon.parts import NativeExtras, Refusal, Thinking, ToolCallRequest
 from antiphon.wire.answer_tables import lose_stop_sequence
 from antiphon.wire.delta import Finished, Started
 from antiphon.wire.gemini import FORMAT
-from antiphon.wire.gemini.content import ContentWriter
+from antiphon.wire.gemini.content import NAME, ContentWriter
 from antiphon.wire.gemini.errors import write_error
-from antiphon.wire.gemini.media import NAME
 from antiphon.wire.gemini.response import (
     NO_CANDIDATES,
     STOP_REASONS,
@@ -58,7 +57,7 @@ class StreamWriter(EventWriter[OpenPart]):
     def _on_part(self, part: OpenPart) -> None:
         if type(part.part) is not ToolCallRequest:
             if type(part.part) is Refusal:
-                self._writer.report_refusal(part.index)
+                self._writer.report_refusal()
             self._extend_text(part, part.part.native)
 
     def _on_text(self, part: OpenPart, text: str) -> bytes:
@@ -77,7 +76,7 @@ class StreamWriter(EventWriter[OpenPart]):
     def _extend_text(self, part: OpenPart, native: NativeExtras | None) -> None:
         """Write what a text has beside it, with the calls that are held."""
         is_thought = type(part.part) is Thinking
-        written = self._writer.text("", native, part.index, is_thought=is_thought)
+        written = self._writer.text("", native, is_thought=is_thought)
         if len(written) > 1 + is_thought:
             self._out.append(self._chunk(part.candidate, written))
         else:
@@ -92,9 +91,9 @@ class StreamWriter(EventWriter[OpenPart]):
         self._flush(part.candidate)
 
     def _hold(self, part: OpenPart) -> None:
-        written = self._writer.write(part.complete(), part.index)
-        if written is not None:
-            self._held.setdefault(part.candidate, []).append(written)
+        written = self._writer.write(part.complete())
+        if written:
+            self._held.setdefault(part.candidate, []).extend(written)
 
     def _flush(self, candidate: int) -> None:
         if self._held.get(candidate):

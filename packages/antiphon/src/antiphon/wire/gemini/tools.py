@@ -17,7 +17,7 @@ import msgspec
 
 from antiphon.parts import Native, Source
 from antiphon.wire.gemini import FORMAT
-from antiphon.wire.gemini.content import NAMES, ContentWriter
+from antiphon.wire.gemini.content import NAMES
 from antiphon.wire.gemini.native import as_list, field_spellings, native_extras, split_fields
 from antiphon.wire.gemini.schema import SCHEMA_STYLES, read_schema, schema_style, write_schema
 from antiphon.wire.gemini.shapes import MODES
@@ -175,9 +175,8 @@ def _calling_mode(choice: ToolChoice) -> str:
     return {"none": "NONE", "allowed": "VALIDATED"}.get(choice.mode, "AUTO")
 
 
-def write_tool_choice(choice: ToolChoice, writer: ContentWriter, tools: list[dict[str, Any]]) -> dict[str, Any] | None:
+def write_tool_choice(choice: ToolChoice, losses: list[Loss], tools: list[dict[str, Any]]) -> dict[str, Any] | None:
     """The `functionCallingConfig`; None, and a loss, without tools (GM-13)."""
-    losses = writer.losses
     extras = own_extras(choice.native, losses, "tool_choice", FORMAT)
     if not tools:
         losses.append(Loss("tool_choice", choice.mode, "requires tools; dropped (GM-13)"))

@@ -16,7 +16,6 @@ from typing import Any
 from antiphon.errors import WireError
 from antiphon.parts import Source, Text
 from antiphon.wire.gemini_interactions import FORMAT
-from antiphon.wire.gemini_interactions.content import StepWriter
 from antiphon.wire.gemini_interactions.limits import PARAMETERS
 from antiphon.wire.gemini_interactions.messages import (
     StepListWriter,
@@ -31,7 +30,7 @@ from antiphon.wire.gemini_interactions.parameters import (
     read_output_format,
     write_parameters,
 )
-from antiphon.wire.gemini_interactions.shapes import StepShape, fit_step
+from antiphon.wire.gemini_interactions.shapes import ENTRIES, ContentShape, StepShape
 from antiphon.wire.gemini_interactions.tools import read_tools, write_tools
 from antiphon.wire.loss import lose_native
 from antiphon.wire.provenance import is_spelled
@@ -78,7 +77,7 @@ def _build_request(entries: list[Any], unread: dict[str, Any]) -> ModelRequest:
     return ModelRequest(messages=messages, native={FORMAT: native} if native else None, source=source, **values)
 
 
-READER = RequestReader("input", StepShape, PARAMETERS, fit_step, _entries_of, _build_request)
+READER = RequestReader("input", StepShape | ContentShape, PARAMETERS, ENTRIES.fit, _entries_of, _build_request)
 
 
 class Writer(RequestWriter):
@@ -89,16 +88,14 @@ class Writer(RequestWriter):
 
     def begin(self) -> None:
         self._native = (self.request.native or {}).get(FORMAT, {})
-        self.messages = StepListWriter(
-            StepWriter(self.losses, self.model), self.model, is_continued=is_continued(self._native)
-        )
+        self.messages = StepListWriter(self.losses, self.model, is_continued=is_continued(self._native))
 
     def parts(self) -> Iterable[object]:
         return (self.messages, self.messages.writer)
 
     def settle(self) -> list[Any]:
         self.messages.settle()
-        return self.messages.steps
+        return self.messages.entries
 
     def end_messages(self) -> dict[str, Any]:
         request = self.request
@@ -108,8 +105,8 @@ class Writer(RequestWriter):
         self.messages.finish()
         if system := "\n\n".join(self.messages.system):
             body["system_instruction"] = system
-        if self.messages.steps or not is_continued(self._native):
-            body["input"] = self.messages.steps
+        if self.messages.entries or not is_continued(self._native):
+            body["input"] = self.messages.entries
         if tools := write_tools(request.tools, self.losses):
             body["tools"] = tools
         return body

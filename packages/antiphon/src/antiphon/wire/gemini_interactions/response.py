@@ -18,8 +18,8 @@ from antiphon.ids import new_id
 from antiphon.parts import NativeExtras, OutputPart
 from antiphon.wire.answer_tables import Count, StopReasons, UsageTable, lose_stop_sequence
 from antiphon.wire.gemini_interactions import FORMAT
-from antiphon.wire.gemini_interactions.content import NAME, StepWriter, read_answer_steps, write_model_steps
-from antiphon.wire.loss import Loss, lose_candidates, lose_native, other_fields
+from antiphon.wire.gemini_interactions.content import NAME, StepWriter, read_answer_steps
+from antiphon.wire.loss import Loss, Losses, lose_candidates, lose_native, other_fields
 from antiphon.wire.output import ModelOutput, StopReason
 from antiphon.wire.rules import json_type_name, name_set
 from antiphon.wire.vendors.google import format_time, parse_time
@@ -125,11 +125,11 @@ def status_fields(stop: StopReason) -> dict[str, Any]:
     return {**fields, "errors": _ERRORS[stop]} if stop in _ERRORS else fields
 
 
-def write_response(output: ModelOutput, losses: list[Loss]) -> dict[str, Any]:
+def write_response(output: ModelOutput, losses: Losses) -> dict[str, Any]:
     """An Interaction as the API's clients expect it."""
     lose_candidates(losses, len(output.others), SINGLE_CANDIDATE)
     steps: list[Any] = []
-    write_model_steps(output.parts, StepWriter(losses), steps, "parts")
+    StepWriter(losses).model_steps(output.parts, steps)
     return interaction(output, steps, losses)
 
 

@@ -28,7 +28,7 @@ from antiphon.wire.gemini_interactions.content import (
     is_plain_text,
     read_answer_steps,
     read_call,
-    read_content,
+    read_value,
 )
 from antiphon.wire.gemini_interactions.errors import read_error
 from antiphon.wire.gemini_interactions.response import (
@@ -151,7 +151,7 @@ class StreamReader(ItemReader[StreamEvent, _Step]):
             if step.part is not None and type(annotations) is list:
                 self.parts.extend(step.part, {FORMAT: {"annotations": annotations}})
             return
-        read = read_content(content)
+        read = read_value(content)
         if isinstance(read, Text):
             if step.part is None:
                 step.part = self.parts.start(Text("", native=self._step_native(step)))
@@ -187,7 +187,7 @@ class StreamReader(ItemReader[StreamEvent, _Step]):
     def _add_summary(self, step: _Step, content: Any) -> None:
         assert step.part is not None, "a thought begins with its step"
         step.summary.append(content)
-        read = read_content(content)
+        read = read_value(content)
         if isinstance(read, Text):
             self.parts.text(step.part, read.text)
 
@@ -208,7 +208,7 @@ class StreamReader(ItemReader[StreamEvent, _Step]):
             arguments = step.step.get("arguments")
             if type(arguments) is dict and arguments:
                 self.parts.text(step.part, _encode(arguments).decode())
-        elif step.summary and step.part is not None and not all(map(is_plain_text, map(read_content, step.summary))):
+        elif step.summary and step.part is not None and not all(map(is_plain_text, map(read_value, step.summary))):
             self.parts.extend(step.part, {FORMAT: {_SUMMARY: step.summary}})
         self._end_part(step)
 

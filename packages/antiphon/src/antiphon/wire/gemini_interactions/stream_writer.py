@@ -16,10 +16,10 @@ from msgspec import structs
 from antiphon.parts import Native, Refusal, Thinking, ToolCallRequest
 from antiphon.wire.delta import Finished, Started, merged
 from antiphon.wire.gemini_interactions import FORMAT
-from antiphon.wire.gemini_interactions.content import STEP, StepWriter, step_fields, write_model_steps
+from antiphon.wire.gemini_interactions.content import STEP, StepWriter, step_fields
 from antiphon.wire.gemini_interactions.errors import error_object
 from antiphon.wire.gemini_interactions.response import SINGLE_CANDIDATE, interaction, to_interaction_id
-from antiphon.wire.loss import Loss, own_extras
+from antiphon.wire.loss import Loss, Losses, own_extras
 from antiphon.wire.output import ProviderError
 from antiphon.wire.streams.writer import ItemWriter, OpenPart
 
@@ -73,23 +73,19 @@ class StreamWriter(ItemWriter[_Part]):
         if isinstance(given, Thinking):
             step: dict[str, Any] = {"type": "thought"}
         elif isinstance(given, ToolCallRequest):
-            call = StepWriter([]).call(structs.replace(given, native=None, freeform=False), "")
+            call = StepWriter(Losses()).call(structs.replace(given, native=None, freeform=False))
             step = {**call, **own_extras(given.native, [], "", FORMAT)}
         else:
             if isinstance(given, Refusal):
-                StepWriter(self.losses).report_refusal(self.losses.path())
+                StepWriter(self.losses).report_refusal()
             step = {"type": "model_output", **(step_fields(given) or {})}
         part.step = self._start_step(step)
 
     def _on_whole(self, part: _Part) -> None:
         """A medium, or a step of Google's tools."""
-        given, path = part.complete(), self.losses.path()
+        given = part.complete()
         steps: list[Any] = []
-        first = len(self.losses)
-        write_model_steps((given,), StepWriter(self.losses), steps, "")
-        self.losses[first:] = [
-            structs.replace(loss, path=path + loss.path.removeprefix("[0]")) for loss in self.losses[first:]
-        ]
+        StepWriter(self.losses).model_steps((given,), steps, part.index)
         for step in steps:
             contents = step.get("content") if isinstance(step, dict) and not isinstance(given, Native) else None
             if isinstance(contents, list):

@@ -32,7 +32,7 @@ from antiphon.parts import (
     ToolCallResult,
 )
 from antiphon.wire.delta import Finished, Started
-from antiphon.wire.loss import Loss, lose_candidates, lose_native
+from antiphon.wire.loss import Loss, Losses, lose_candidates, lose_native
 from antiphon.wire.media import inline_base64, sniff_base64
 from antiphon.wire.openai_chat.errors import read_error
 from antiphon.wire.output import ModelOutput, ProviderError
@@ -223,18 +223,19 @@ def write_error(error: ProviderError) -> dict[str, Any]:
     return {"error": error.message}
 
 
-def write_response(output: ModelOutput, losses: list[Loss]) -> dict[str, Any]:
+def write_response(output: ModelOutput, losses: Losses) -> dict[str, Any]:
     """A whole answer of `/api/chat`."""
     return whole_answer(output, losses, message_fields)
 
 
-def whole_answer(output: ModelOutput, losses: list[Loss], fields_of: Any) -> dict[str, Any]:
+def whole_answer(output: ModelOutput, losses: Losses, fields_of: Any) -> dict[str, Any]:
     """A whole answer; `fields_of` makes the fields of one endpoint from text, reasoning and calls."""
     texts: list[str] = []
     thinking: list[str] = []
     calls: list[dict[str, Any]] = []
-    for index, part in enumerate(output.parts):
-        _sort_part(part, f"parts[{index}]", texts, thinking, calls, losses)
+    for losses.part, part in enumerate(output.parts):
+        _sort_part(part, texts, thinking, calls, losses)
+    losses.part = -1
     _report_end(output.native, output.stop_sequence, losses)
     lose_candidates(losses, len(output.others), _ONE_ANSWER)
     return {
@@ -255,22 +256,21 @@ def _report_end(native: NativeExtras | None, stop_sequence: str | None, losses: 
 
 def _sort_part(
     part: OutputPart,
-    path: str,
     texts: list[str],
     thinking: list[str],
     calls: list[dict[str, Any]],
-    losses: list[Loss],
+    losses: Losses,
 ) -> None:
     if not isinstance(part, Native):
-        lose_native(losses, path, part.native)
+        losses.report_extras(part.native)
     if isinstance(part, Text | Refusal):
         texts.append(part.text)
     elif isinstance(part, Thinking):
         thinking.append(part.text)
     elif isinstance(part, ToolCallRequest):
-        calls.append(write_call(part, len(calls), path, losses))
+        calls.append(write_call(part, len(calls), losses))
     else:
-        losses.append(Loss(path, type(part).__name__.lower(), _NO_TEXT))
+        losses.add(type(part).__name__.lower(), _NO_TEXT)
 
 
 def message_fields(text: str, thinking: str, calls: Sequence[Any]) -> dict[str, Any]:
@@ -283,9 +283,9 @@ def message_fields(text: str, thinking: str, calls: Sequence[Any]) -> dict[str, 
     return {"message": message}
 
 
-def write_call(call: ToolCallRequest, index: int, path: str, losses: list[Loss]) -> dict[str, Any]:
+def write_call(call: ToolCallRequest, index: int, losses: Losses) -> dict[str, Any]:
     """A call. Its arguments must be an object."""
-    arguments = arguments_object(call, losses, path, "")
+    arguments = arguments_object(call, losses, "")
     return {"id": call.tool_call_id, "function": {"index": index, "name": call.tool_name, "arguments": arguments}}
 
 
@@ -344,7 +344,7 @@ class StreamWriter(EventWriter[OpenPart]):
 
     def _on_part_end(self, part: OpenPart) -> None:
         if type(part.part) is ToolCallRequest:
-            call = write_call(part.complete(), self._calls, self.losses.path(), self.losses)
+            call = write_call(part.complete(), self._calls, self.losses)
             self._calls += 1
             self._out.append(self._line(calls=[call]))
 

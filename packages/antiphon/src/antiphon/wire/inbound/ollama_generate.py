@@ -13,7 +13,7 @@ from antiphon.errors import WireError
 from antiphon.parts import Image, Text
 from antiphon.wire.inbound import ollama
 from antiphon.wire.inbound.ollama import read_error, write_error
-from antiphon.wire.loss import Loss
+from antiphon.wire.loss import Losses
 from antiphon.wire.output import ModelOutput
 from antiphon.wire.request import Message, ModelRequest
 from antiphon.wire.rules import json_type_name
@@ -50,7 +50,7 @@ def response_fields(text: str, thinking: str, calls: Sequence[Any]) -> dict[str,
     return fields
 
 
-def write_response(output: ModelOutput, losses: list[Loss]) -> dict[str, Any]:
+def write_response(output: ModelOutput, losses: Losses) -> dict[str, Any]:
     """A whole answer of `/api/generate`."""
     return ollama.whole_answer(output, losses, response_fields)
 

@@ -17,7 +17,7 @@ import msgspec
 from antiphon.parts import Audio, Document, Image, InputPart, Native, NativeExtras, Refusal, Source, Text, Thinking
 from antiphon.wire.capabilities import Capabilities, format_capabilities
 from antiphon.wire.capabilities.accepted_media import Place, fit_medium, locate, omission_note
-from antiphon.wire.loss import Losses, foreign_block, other_fields
+from antiphon.wire.loss import Losses, other_fields
 from antiphon.wire.media import (
     audio_format,
     audio_media_type,
@@ -169,15 +169,15 @@ class PartWriter:
         """The blocks of a part: one, or none if the host does not accept it and the loss is reported."""
         losses = self.losses
         if type(part) is not Text and self._model is not None and not is_fitted:
-            part = fit_medium(part, self._model, losses, losses.path(), self.dialect.kinds_of_any_type)
+            part = fit_medium(part, self._model, losses, self.dialect.kinds_of_any_type)
         kind = type(part)
         if kind is Native:
             if part.origin == FORMAT:
                 return [part.data]
             if self.dialect is RESPONSE_DIALECT:  # the reader of an answer needs only its own text
-                losses.append(foreign_block(losses.path(), "native", part.origin))
+                losses.add_foreign("native", part.origin)
                 return []
-            carried = readable_parts(part, losses, losses.path(), NAME)
+            carried = readable_parts(part, losses, NAME)
             return [block for readable in carried for block in self.write(readable, is_fitted=is_fitted)]
         if kind not in _WRITERS:
             losses.add(kind.__name__, "not allowed in a message of this role; dropped")

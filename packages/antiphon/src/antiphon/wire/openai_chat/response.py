@@ -214,9 +214,9 @@ def _write_choice(output: ModelOutput, index: int, losses: Losses) -> Any:
     if "whole" in own:
         return own["whole"]
     lose_stop_sequence(output.stop_sequence, losses, NAME, path)
-    losses.prefix = path
+    losses.place = path.removesuffix(".")
     message = AssistantWriter(losses).response_message(output.parts)
-    losses.prefix = ""
+    losses.place = ""
     message.update(own.get("message", {}))
     if "finish_reason" in own:
         finish_reason = own["finish_reason"]

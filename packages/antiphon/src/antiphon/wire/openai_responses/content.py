@@ -33,7 +33,7 @@ from antiphon.parts import (
 )
 from antiphon.wire.capabilities import Capabilities, format_capabilities
 from antiphon.wire.capabilities.accepted_media import fit_medium, locate, omission_note
-from antiphon.wire.loss import Loss, foreign_block, lose_native, own_extras
+from antiphon.wire.loss import Losses
 from antiphon.wire.media import (
     audio_format,
     audio_media_type,
@@ -140,25 +140,26 @@ _READERS: dict[str, Callable[[dict[str, Any]], InputPart | None]] = {
 }
 
 
-def write_input_part(
-    part: Part, losses: list[Loss], path: str, model: Capabilities | None = None
-) -> list[dict[str, Any]]:
+def write_input_part(part: Part, losses: Losses, model: Capabilities | None = None) -> list[dict[str, Any]]:
     """The content of a client's message or a tool result: one part, or none if it is not accepted."""
     body: dict[str, Any] | None
     if not isinstance(part, Text):
-        part = fit_medium(part, model, losses, path)
+        part = fit_medium(part, model, losses)
     if isinstance(part, Native):
         if part.origin == FORMAT and part.data is not None:
             return [part.data]
         if part.origin == FORMAT:
-            losses.append(Loss(path, block_type(part), "null content; dropped"))
+            losses.add(block_type(part), "null content; dropped")
             return []
-        carried = readable_parts(part, losses, path, NAME)
-        return [content for readable in carried for content in write_input_part(readable, losses, path, model)]
+        return [
+            body
+            for readable in readable_parts(part, losses, NAME)
+            for body in write_input_part(readable, losses, model)
+        ]
     if isinstance(part, Text | Refusal):
         body = {"type": "input_text", "text": part.text}
         if isinstance(part, Refusal):
-            losses.append(Loss(path, "refusal", "refusals are allowed only in assistant messages; sent as text"))
+            losses.add("refusal", "refusals are allowed only in assistant messages; sent as text")
     elif isinstance(part, Image):
         body = _write_image(part)
     elif isinstance(part, Document):
@@ -166,16 +167,16 @@ def write_input_part(
     elif isinstance(part, Audio):
         body = _write_audio(part)
     else:
-        losses.append(Loss(path, type(part).__name__, "not allowed in a message of this role; dropped"))
+        losses.add(type(part).__name__, "not allowed in a message of this role; dropped")
         return []
     if body is None:
         kind = type(part).__name__.lower()
         if isinstance(part, Image | Audio | Document) and (part.data or part.url):
-            losses.append(Loss(path, kind, "not supported by OpenAI Responses; replaced by a note"))
+            losses.add(kind, "not supported by OpenAI Responses; replaced by a note")
             return [{"type": "input_text", "text": omission_note(part, "not supported here")}]
-        losses.append(Loss(path, kind, "not supported by OpenAI Responses; dropped"))
+        losses.add(kind, "not supported by OpenAI Responses; dropped")
         return []
-    return [{**body, **own_extras(part.native, losses, path, OPENAI, FORMAT)}]
+    return [{**body, **losses.take_extras(part.native, OPENAI, FORMAT)}]
 
 
 def block_type(native: Native) -> str:
@@ -236,7 +237,7 @@ def read_output_part(part: Any) -> Text | Refusal | None:
     return None
 
 
-def write_output_part(part: Text | Refusal, losses: list[Loss], path: str, *, complete: bool) -> dict[str, Any]:
+def write_output_part(part: Text | Refusal, losses: Losses, *, complete: bool) -> dict[str, Any]:
     """A part of the model's own message; `complete`: with every field that clients may look for."""
     body: dict[str, Any]
     if isinstance(part, Refusal):
@@ -245,7 +246,7 @@ def write_output_part(part: Text | Refusal, losses: list[Loss], path: str, *, co
         body = {"type": "output_text", "annotations": [], "logprobs": [], "text": part.text}
     else:
         body = {"type": "output_text", "text": part.text}
-    body.update(own_extras(translate_citations(part.native, FORMAT), losses, path, OPENAI, FORMAT))
+    body.update(losses.take_extras(translate_citations(part.native, FORMAT), OPENAI, FORMAT))
     body.pop("item", None)
     return body
 
@@ -338,39 +339,40 @@ def reasoning_text(item: dict[str, Any]) -> str:
     return ""
 
 
-def write_output_items(parts: Sequence[OutputPart], losses: list[Loss]) -> list[Any]:
+def write_output_items(parts: Sequence[OutputPart], losses: Losses) -> list[Any]:
     """The `output` of a response."""
     ids = IdGenerator()
     items: list[Any] = []
     texts: list[Text | Refusal] = []  # the content of one message item
     for index, part in enumerate((*parts, None)):
         if texts and (not isinstance(part, Text | Refusal) or starts_new_item(part)):
-            items.append(message_item(texts, ids.new("message"), losses, f"parts[{index - len(texts)}]"))
+            losses.part = index - len(texts)
+            items.append(message_item(texts, ids.new("message"), losses))
             texts = []
+        losses.part = index
         if isinstance(part, Text | Refusal):
             texts.append(part)
         elif part is not None:
-            items.extend(write_item(part, ids, losses, f"parts[{index}]"))
+            items.extend(write_item(part, ids, losses))
+    losses.part = -1
     return items
 
 
-def write_item(part: OutputPart, ids: IdGenerator, losses: list[Loss], path: str) -> Iterator[Any]:
+def write_item(part: OutputPart, ids: IdGenerator, losses: Losses) -> Iterator[Any]:
     """The item of a part other than text; none if the format has no such item."""
-    transcript = transcribe(part, losses, path)
+    transcript = transcribe(part, losses)
     if transcript is not part and isinstance(transcript, Text):
-        yield message_item([transcript], ids.new("message"), losses, path)
-        return
-    if isinstance(part, ToolCallRequest):
-        yield call_item(part, ids.new("custom_tool_call" if part.freeform else "function_call"), losses, path)
+        yield message_item([transcript], ids.new("message"), losses)
+    elif isinstance(part, ToolCallRequest):
+        yield call_item(part, ids.new("custom_tool_call" if part.freeform else "function_call"), losses)
     elif isinstance(part, Thinking):
-        yield reasoning_item(part, ids.new("reasoning"), losses, path)
+        yield reasoning_item(part, ids.new("reasoning"), losses)
     elif isinstance(part, Native) and part.origin == FORMAT:
         yield part.data
     elif isinstance(part, Native):
-        losses.append(foreign_block(path, block_type(part), part.origin))
+        losses.add_foreign(block_type(part), part.origin)
     else:
-        kind = type(part).__name__.lower()
-        losses.append(Loss(path, kind, "a response of OpenAI Responses holds only text and calls; dropped"))
+        losses.add(type(part).__name__.lower(), "a response of OpenAI Responses holds only text and calls; dropped")
 
 
 def starts_new_item(part: Text | Refusal) -> bool:
@@ -385,15 +387,15 @@ def item_id(part: OutputPart) -> str | None:
     return known if isinstance(known, str) and known else None
 
 
-def message_item(parts: Sequence[Text | Refusal], new_id: str, losses: list[Loss], path: str) -> dict[str, Any]:
+def message_item(parts: Sequence[Text | Refusal], new_id: str, losses: Losses) -> dict[str, Any]:
     """The message item with these parts as content."""
-    content = [write_output_part(part, losses, path, complete=True) for part in parts]
+    content = [write_output_part(part, losses, complete=True) for part in parts]
     fields = _own_fields(parts[0]).get("item", {})
     known = {field: value for field, value in fields.items() if value is not None}
     return {"id": new_id, "type": "message", "status": "completed", **known, "role": "assistant", "content": content}
 
 
-def call_item(call: ToolCallRequest, new_id: str, losses: list[Loss], path: str) -> dict[str, Any]:
+def call_item(call: ToolCallRequest, new_id: str, losses: Losses) -> dict[str, Any]:
     """The item of a call."""
     item: dict[str, Any] = {
         "id": new_id,
@@ -403,14 +405,14 @@ def call_item(call: ToolCallRequest, new_id: str, losses: list[Loss], path: str)
         "name": call.tool_name,
         "input" if call.freeform else "arguments": call.arguments,
     }
-    _add_own(item, call, losses, path)
+    _add_own(item, call, losses)
     return item
 
 
-def reasoning_item(thinking: Thinking, new_id: str, losses: list[Loss], path: str) -> dict[str, Any]:
+def reasoning_item(thinking: Thinking, new_id: str, losses: Losses) -> dict[str, Any]:
     """The item of reasoning."""
     item: dict[str, Any] = {"id": new_id, "type": "reasoning"}
-    _add_own(item, thinking, losses, path)
+    _add_own(item, thinking, losses)
     if not isinstance(item.get("summary"), list):
         item["summary"] = [{"type": "summary_text", "text": thinking.text}] if thinking.text else []
     return item
@@ -421,8 +423,8 @@ def _own_fields(part: OutputPart) -> dict[str, Any]:
     return native.get(FORMAT, {}) if native else {}
 
 
-def _add_own(item: dict[str, Any], part: ToolCallRequest | Thinking, losses: list[Loss], path: str) -> None:
+def _add_own(item: dict[str, Any], part: ToolCallRequest | Thinking, losses: Losses) -> None:
     if part.native:
-        lose_native(losses, path, part.native, FORMAT, OPENAI)
+        losses.report_extras(part.native, FORMAT, OPENAI)
         own = part.native.get(FORMAT, {})
         item.update(own if own.get("id") else {field: value for field, value in own.items() if field != "id"})

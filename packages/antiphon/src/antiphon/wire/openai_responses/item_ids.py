@@ -13,7 +13,7 @@ from typing import Any
 
 from antiphon.ids import new_id
 from antiphon.parts import Native, Refusal, Text, Thinking, ToolCallRequest
-from antiphon.wire.loss import Loss
+from antiphon.wire.loss import Losses
 from antiphon.wire.openai_responses import FORMAT
 from antiphon.wire.openai_responses.limits import ID_PREFIXES
 from antiphon.wire.tools.names import MAX_CACHED_LENGTH
@@ -60,7 +60,7 @@ _cached_check_item_id = lru_cache(maxsize=4096)(_check_item_id)
 class ItemIds:
     """The ids sent in one request."""
 
-    def __init__(self, losses: list[Loss]) -> None:
+    def __init__(self, losses: Losses) -> None:
         self._losses = losses
         self._sent: set[str] = set()
 
@@ -70,7 +70,7 @@ class ItemIds:
         self._sent.add(item_id)
         return is_new
 
-    def add_fields(self, item: dict[str, Any], fields: dict[str, Any] | None, path: str, ids: IdPolicy) -> None:
+    def add_fields(self, item: dict[str, Any], fields: dict[str, Any] | None, ids: IdPolicy) -> None:
         """Add an item's own fields, and its id if it may be sent."""
         item.update(fields or {})
         if ids == IdPolicy.ALL and item.get("id") is not None:
@@ -88,7 +88,7 @@ class ItemIds:
             self._sent.add(item_id)
             item["id"] = item_id
             return
-        self._losses.append(Loss(f"{path}.id", "id", reason))
+        self._losses.add("id", reason, "id")
 
     def claim_turn(self, parts: Sequence[Any]) -> bool:
         """Whether every item of a turn has an id that may be sent; if so, they count as sent.

@@ -28,11 +28,12 @@ from antiphon.parts import (
     ToolExecutionStatus,
 )
 from antiphon.wire.capabilities import Capabilities, format_capabilities
-from antiphon.wire.loss import Loss, lose_native
+from antiphon.wire.loss import Losses
 from antiphon.wire.native_as_text import readable_parts, transcribe
 from antiphon.wire.openai_responses import FORMAT
 from antiphon.wire.openai_responses.content import (
     MESSAGE_FIELDS,
+    NAME,
     add_assistant_item,
     add_model_item,
     block_type,
@@ -50,7 +51,6 @@ from antiphon.wire.rules import name_set
 from antiphon.wire.tools.call_ids import IdMapper
 from antiphon.wire.vendors.openai import OPENAI, collapse_text, mark_failed, unread_fields
 
-_NAME = "OpenAI Responses"
 _SOURCE = Source(FORMAT)
 CALL_IDS = IdMapper(lambda: f"(?s:.{{1,{format_capabilities(FORMAT).tool_id_length}}})")
 
@@ -198,7 +198,7 @@ def _read_client_item(item: Any, shape: Item) -> Message:
 class MessageListWriter:
     """Writes messages into `items`."""
 
-    def __init__(self, losses: list[Loss], model: Capabilities | None = None) -> None:
+    def __init__(self, losses: Losses, model: Capabilities | None = None) -> None:
         self._model = model
         self.items: list[Any] = []
         self._losses = losses
@@ -210,6 +210,7 @@ class MessageListWriter:
 
     def add(self, index: int, message: Message) -> None:
         """Write one message."""
+        self._losses.message = index
         if index == 0 and self._take_instructions(message):
             return
         if self._thoughts is not None:
@@ -222,15 +223,15 @@ class MessageListWriter:
                     self.items.append({"role": role, "content": part.text})
                     return
             elif role == "tool" and type(part) is ToolCallResult and len(parts) == 1:
-                self._write_result(part, index, 0)
+                self._write_result(part, 0)
                 return
             if role == "assistant":
                 if type(part) is Thinking and _are_sent_thoughts(parts):
                     self._thoughts = index, parts
                 else:
-                    self._write_turn(parts, index)
+                    self._write_turn(parts)
                 return
-        self._write_message(message, index)
+        self._write_message(message)
 
     def finish(self) -> None:
         """Write what waits for the next message."""
@@ -246,8 +247,10 @@ class MessageListWriter:
             if native and (FORMAT in native or OPENAI in native):
                 return False
         self.instructions = text
-        for path, extras in (("messages[0].parts[0]", text.native), ("messages[0]", message.native)):
-            lose_native(self._losses, path, extras, FORMAT)
+        self._losses.part = 0
+        self._losses.report_extras(text.native, FORMAT)
+        self._losses.part = -1
+        self._losses.report_extras(message.native, FORMAT)
         return True
 
     def _end_thoughts(self, next_role: str) -> None:
@@ -257,33 +260,36 @@ class MessageListWriter:
         """
         if self._thoughts is None:
             return
-        (index, parts), self._thoughts = self._thoughts, None
+        at = self._losses.message
+        (self._losses.message, parts), self._thoughts = self._thoughts, None
         if next_role == "assistant":
-            self._write_turn(parts, index)
+            self._write_turn(parts)
         else:
-            why = "reasoning without the item that should follow it; dropped (OR-21)"
-            self._losses.append(Loss(f"messages[{index}]", "thinking", why))
+            self._losses.add("thinking", "reasoning without the item that should follow it; dropped (OR-21)")
+        self._losses.message = at
 
-    def _write_turn(self, parts: Sequence[Any], index: int, offset: int = 0) -> None:
-        """The items of one assistant turn."""
+    def _write_turn(self, parts: Sequence[Any], start: int = 0) -> None:
+        """The items of one assistant turn, whose parts are counted from `start`."""
         ids = IdPolicy.EACH
         for part in parts:
             if type(part) is Thinking:
                 ids = IdPolicy.ALL if self.ids.claim_turn(parts) else IdPolicy.NONE
                 break
         message: dict[str, Any] | None = None
-        for position, part in enumerate(parts, offset):
+        for position, part in enumerate(parts, start):
+            self._losses.part = position
             kind = type(part)
             if kind is ToolCallRequest:
                 message = None
-                self._write_call(part, index, position, ids)
+                self._write_call(part, ids)
             elif kind is Text or kind is Refusal:
-                message = self._write_text(part, message, index, position, ids)
+                message = self._write_text(part, message, ids)
             else:
                 message = None
-                self._write_other(part, index, position, ids)
+                self._write_other(part, ids)
+        self._losses.part = -1
 
-    def _write_call(self, call: ToolCallRequest, index: int, position: int, ids: IdPolicy) -> None:
+    def _write_call(self, call: ToolCallRequest, ids: IdPolicy) -> None:
         name, call_id = NAMES.to_wire(call.tool_name), CALL_IDS.to_wire(call.tool_call_id)
         item: dict[str, Any]
         if call.freeform:
@@ -293,14 +299,11 @@ class MessageListWriter:
             arguments = call.arguments or "{}"
             item = {"type": "function_call", "call_id": call_id, "name": name, "arguments": arguments}
         if call.native is not None:
-            path = f"messages[{index}].parts[{position}]"
-            lose_native(self._losses, path, call.native, FORMAT, OPENAI)
-            self.ids.add_fields(item, call.native.get(FORMAT), path, ids)
+            self._losses.report_extras(call.native, FORMAT, OPENAI)
+            self.ids.add_fields(item, call.native.get(FORMAT), ids)
         self.items.append(item)
 
-    def _write_text(
-        self, part: Text | Refusal, message: dict[str, Any] | None, index: int, position: int, ids: IdPolicy
-    ) -> dict[str, Any]:
+    def _write_text(self, part: Text | Refusal, message: dict[str, Any] | None, ids: IdPolicy) -> dict[str, Any]:
         """Write the part into `message`, the item it continues, or into a new one. Returns the item."""
         native = part.native
         if native is None and message is None and type(part) is Text:
@@ -312,105 +315,98 @@ class MessageListWriter:
         if message is None or fields is not None:
             message = {"type": "message", "role": "assistant", "content": []}
             self.items.append(message)
-            self.ids.add_fields(message, fields, f"messages[{index}].parts[{position}]", ids)
+            self.ids.add_fields(message, fields, ids)
         elif type(message["content"]) is str:
             message["content"] = [{"type": "output_text", "text": message["content"]}]
         if type(part) is Text and native is not None and fields is not None and len(native) == len(own or ()) == 1:
             message["content"].append({"type": "output_text", "annotations": [], "text": part.text})
         else:
-            path = f"messages[{index}].parts[{position}]"
-            message["content"].append(write_output_part(part, self._losses, path, complete=len(message) > 3))
+            message["content"].append(write_output_part(part, self._losses, complete=len(message) > 3))
         return message
 
-    def _write_other(self, part: Part, index: int, position: int, ids: IdPolicy) -> None:
+    def _write_other(self, part: Part, ids: IdPolicy) -> None:
         """Write any other part of a turn."""
-        path = f"messages[{index}].parts[{position}]"
-        transcript = transcribe(part, self._losses, path)
+        transcript = transcribe(part, self._losses)
         if transcript is not part and isinstance(transcript, Text):
             self.items.append({"role": "assistant", "content": transcript.text})
-            return
-        if isinstance(part, Thinking):
-            self._write_thinking(part, path, ids)
+        elif isinstance(part, Thinking):
+            self._write_thinking(part, ids)
         elif isinstance(part, Native):
-            self._write_native(part, path, ids)
+            self._write_native(part, ids)
         elif isinstance(part, ToolCallResult):
-            self._write_result(part, index, position)
+            self._write_result(part, self._losses.part)
         else:
             kind = type(part).__name__.lower()
-            self._losses.append(Loss(path, kind, "assistant messages hold only text and refusals; dropped (OR-03)"))
+            self._losses.add(kind, "assistant messages hold only text and refusals; dropped (OR-03)")
 
-    def _write_thinking(self, part: Thinking, path: str, ids: IdPolicy) -> None:
+    def _write_thinking(self, part: Thinking, ids: IdPolicy) -> None:
         native = part.native or {}
         fields = native.get(FORMAT)
         if fields is None:
-            self._losses.append(
-                Loss(path, "thinking", "reasoning can only be returned to the host that produced it; dropped")
-            )
+            self._losses.add("thinking", "reasoning can only be returned to the host that produced it; dropped")
             return
-        lose_native(self._losses, path, native, FORMAT, OPENAI)
+        self._losses.report_extras(native, FORMAT, OPENAI)
         item: dict[str, Any] = {"type": "reasoning", "summary": []}
-        self.ids.add_fields(item, fields, path, ids)
+        self.ids.add_fields(item, fields, ids)
         if "id" not in item and fields.get("id") and not item.get("encrypted_content") and not item.get("content"):
-            self._losses.append(Loss(path, "thinking", "reasoning without id and content; dropped"))
+            self._losses.add("thinking", "reasoning without id and content; dropped")
         else:
             self.items.append(item)
 
-    def _write_native(self, part: Native, path: str, ids: IdPolicy = IdPolicy.EACH) -> None:
+    def _write_native(self, part: Native, ids: IdPolicy) -> None:
         data = part.data
         if part.origin != FORMAT:
-            texts = [
-                readable.text for readable in readable_parts(part, self._losses, path, _NAME) if type(readable) is Text
-            ]
-            self.items += [{"role": "assistant", "content": text} for text in texts]
+            carried = readable_parts(part, self._losses, NAME)
+            self.items += [{"role": "assistant", "content": it.text} for it in carried if type(it) is Text]
             return
         item_id = data.get("id") if type(data) is dict else None
         if ids != IdPolicy.ALL and type(item_id) is str and item_id and not self.ids.claim(item_id):
-            self._losses.append(Loss(path, block_type(part), "duplicate item id; dropped the second item (OR-10)"))
+            self._losses.add(block_type(part), "duplicate item id; dropped the second item (OR-10)")
             return
         self.items.append(data)
 
-    def _write_message(self, message: Message, index: int) -> None:
-        path = f"messages[{index}]"
-        native = message.native or {}
+    def _write_message(self, message: Message) -> None:
+        losses, native = self._losses, message.native or {}
         fields = native.get(FORMAT)
-        lose_native(self._losses, path, native, FORMAT, OPENAI)
+        losses.report_extras(native, FORMAT, OPENAI)
         if message.name is not None:
-            self._losses.append(Loss(f"{path}.name", "name", "messages of OpenAI Responses have no name; dropped"))
+            losses.add("name", "messages of OpenAI Responses have no name; dropped", "name")
         if message.role == "assistant":
-            lose_native(self._losses, path, {FORMAT: fields or {}})
-            self._write_turn(message.parts, index)
+            losses.report_extras({FORMAT: fields or {}})
+            self._write_turn(message.parts)
             return
         is_raw = message.role == "unknown" or (not fields and is_from(message, FORMAT))
-        item: dict[str, Any] = {"role": self._role(message, path), "content": []}
+        item: dict[str, Any] = {"role": self._role(message), "content": []}
         if fields:
             item = {"type": "message", **item}
-            self.ids.add_fields(item, fields, path, IdPolicy.EACH)
-        self._write_parts(message.parts, item, index, is_raw)
+            self.ids.add_fields(item, fields, IdPolicy.EACH)
+        self._write_parts(message.parts, item, is_raw)
         if not message.parts and message.role in _CLIENT_ROLES:
             self.items.append(item)
 
-    def _role(self, message: Message, path: str) -> str:
+    def _role(self, message: Message) -> str:
         if message.role in _CLIENT_ROLES:
             return message.role
         if message.role not in ("tool", "unknown"):
-            self._losses.append(Loss(f"{path}.role", message.role, f'unknown role "{message.role}"; sent as user'))
+            self._losses.add(message.role, f'unknown role "{message.role}"; sent as user', "role")
         return "user"
 
-    def _write_parts(self, parts: Sequence[Part], item: dict[str, Any], index: int, is_raw: bool) -> None:
+    def _write_parts(self, parts: Sequence[Part], item: dict[str, Any], is_raw: bool) -> None:
         """Parts of a client's message: content goes into `item`, or into copies of it around parts that are items."""
         role = item["role"]
         for position, part in enumerate(parts):
             if not _is_item(part, is_raw):
-                path = f"messages[{index}].parts[{position}]"
-                item["content"] += write_input_part(part, self._losses, path, self._model)
+                self._losses.part = position
+                item["content"] += write_input_part(part, self._losses, self._model)
                 continue
             if item["content"]:
                 self._close(item)
                 item = {"role": role, "content": []}
             if isinstance(part, ToolCallResult):
-                self._write_result(part, index, position)
+                self._write_result(part, position)
             else:
-                self._write_turn((part,), index, position)
+                self._write_turn((part,), position)
+        self._losses.part = -1
         if item["content"]:
             self._close(item)
 
@@ -418,40 +414,36 @@ class MessageListWriter:
         item["content"] = collapse_text(item["content"], "input_text")
         self.items.append(item)
 
-    def _write_result(self, result: ToolCallResult, index: int, position: int) -> None:
+    def _write_result(self, result: ToolCallResult, position: int) -> None:
         content, native = result.content, result.native
-        text = content[0] if len(content) == 1 else None
-        path, output = "", None
-        if type(text) is Text and text.native is None and native is None and result.status is _SUCCESS:
-            output = text.text
-        else:
-            path = f"messages[{index}].parts[{position}]"
-            output = self._write_output(result, path)
+        self._losses.part = position
+        text: Any = content[0] if len(content) == 1 else None
+        is_plain = type(text) is Text and text.native is None and native is None and result.status is _SUCCESS
         item: dict[str, Any] = {
             "type": "custom_tool_call_output" if result.tool_call_id in self._freeform else "function_call_output",
             "call_id": CALL_IDS.to_wire(result.tool_call_id),
-            "output": output,
+            "output": text.text if is_plain else self._write_output(result),
         }
         if native is not None:
-            lose_native(self._losses, path, native, FORMAT, OPENAI)
-            self.ids.add_fields(item, native.get(FORMAT), path, IdPolicy.EACH)
+            self._losses.report_extras(native, FORMAT, OPENAI)
+            self.ids.add_fields(item, native.get(FORMAT), IdPolicy.EACH)
         self.items.append(item)
+        self._losses.part = -1
 
-    def _write_output(self, result: ToolCallResult, path: str) -> Any:
+    def _write_output(self, result: ToolCallResult) -> Any:
         """The content of a result: a string if it is one text."""
         content: list[Any] = []
         for place, part in enumerate(result.content):
-            where = f"{path}.content[{place}]"
+            self._losses.inner = place
             if isinstance(part, Audio):
-                self._losses.append(
-                    Loss(where, "audio", "OpenAI does not accept audio in tool results; dropped (OR-05)")
-                )
+                self._losses.add("audio", "OpenAI does not accept audio in tool results; dropped (OR-05)")
             else:
-                content += write_input_part(part, self._losses, where, self._model)
+                content += write_input_part(part, self._losses, self._model)
+        self._losses.inner = -1
         if result.status != _SUCCESS:
             content = mark_failed(content, "input_text")
             reason = 'no error flag in this format; "Error:" added to the text'
-            self._losses.append(Loss(f"{path}.status", str(result.status), reason))
+            self._losses.add(str(result.status), reason, "status")
         return collapse_text(content, "input_text") if content else ""
 
 

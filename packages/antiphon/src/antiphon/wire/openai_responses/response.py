@@ -18,7 +18,7 @@ from antiphon.errors import WireError
 from antiphon.ids import new_id
 from antiphon.parts import NativeExtras, OutputPart, TokenUsage
 from antiphon.wire.answer_tables import Count, StopReasons, UsageTable, lose_stop_sequence
-from antiphon.wire.loss import Loss, lose_candidates, lose_native, other_fields
+from antiphon.wire.loss import Loss, Losses, lose_candidates, lose_native, other_fields
 from antiphon.wire.openai_responses import FORMAT
 from antiphon.wire.openai_responses.content import NAME, read_model_item, write_output_items
 from antiphon.wire.openai_responses.settings import DEFAULTS
@@ -132,7 +132,7 @@ def write_usage(usage: TokenUsage | None) -> dict[str, Any] | None:
     return None if usage is None else USAGE.write(usage)
 
 
-def write_response(output: ModelOutput, losses: list[Loss]) -> dict[str, Any]:
+def write_response(output: ModelOutput, losses: Losses) -> dict[str, Any]:
     """A Responses object as OpenAI's clients expect it."""
     lose_candidates(losses, len(output.others), SINGLE_CANDIDATE)
     items = write_output_items(output.parts, losses)

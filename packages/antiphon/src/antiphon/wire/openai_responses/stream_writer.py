@@ -15,7 +15,7 @@ from msgspec import Struct, field, structs
 
 from antiphon.parts import OutputPart, Refusal, Text, Thinking, ToolCallRequest
 from antiphon.wire.delta import Finished, Started
-from antiphon.wire.loss import Loss
+from antiphon.wire.loss import Loss, Losses
 from antiphon.wire.openai_responses import FORMAT
 from antiphon.wire.openai_responses.content import (
     call_item,
@@ -111,7 +111,7 @@ class StreamWriter(ItemWriter[_Part]):
             part.delta, summary = "response.reasoning_summary_text.delta", {"summary_index": 0}
         else:
             kind = "custom_tool_call" if given.freeform else "function_call"
-            body = call_item(structs.replace(given, native=None), "", [], "")
+            body = call_item(structs.replace(given, native=None), "", Losses())
             item = self._open_item(kind, given, {**body, "status": "in_progress"})
             name = "custom_tool_call_input" if given.freeform else "function_call_arguments"
             part.delta, summary = f"response.{name}.delta", {}
@@ -151,14 +151,14 @@ class StreamWriter(ItemWriter[_Part]):
 
     def _on_whole(self, part: _Part) -> None:
         self._end_messages()
-        for body in write_item(part.complete(), self._ids, self.losses, self.losses.path()):
+        for body in write_item(part.complete(), self._ids, self.losses):
             item = _Item(len(self._items), "", "", final=body)
             self._items.append(item)
             self._emit("response.output_item.added", {"output_index": item.index, "item": body})
             self._emit("response.output_item.done", {"output_index": item.index, "item": body})
 
     def _on_part_end(self, part: _Part) -> None:
-        item, path = part.item, self.losses.path()
+        item = part.item
         if item.kind == "message":
             item.open_parts -= 1
             self._end_content(part)
@@ -171,16 +171,16 @@ class StreamWriter(ItemWriter[_Part]):
             if complete.freeform:
                 fields = {"input": complete.arguments}
             self._emit(part.delta.replace(".delta", ".done"), {**part.place, **fields})
-            self._end_item(item, call_item(complete, item.id, self.losses, path))
+            self._end_item(item, call_item(complete, item.id, self.losses))
             return
         if part.pieces:
             summary = {"type": "summary_text", "text": part.text}
             self._emit("response.reasoning_summary_text.done", {**part.place, "text": part.text})
             self._emit("response.reasoning_summary_part.done", {**part.place, "part": summary})
-        self._end_item(item, reasoning_item(complete, item.id, self.losses, path))
+        self._end_item(item, reasoning_item(complete, item.id, self.losses))
 
     def _end_content(self, part: _Part) -> None:
-        content = message_item([part.complete()], "", [], "")["content"][0]
+        content = message_item([part.complete()], "", Losses())["content"][0]
         annotations = content.get("annotations")
         for number, annotation in enumerate(annotations if isinstance(annotations, list) else ()):
             fields = {**part.place, "annotation_index": number, "annotation": annotation}
@@ -199,9 +199,9 @@ class StreamWriter(ItemWriter[_Part]):
 
     def _end_message(self, item: _Item) -> None:
         if item.final is None and not item.open_parts:
-            path = f"parts[{item.parts[0].index}]"
+            self.losses.part = item.parts[0].index
             parts = [part.complete() for part in item.parts]
-            self._end_item(item, message_item(parts, item.id, self.losses, path))
+            self._end_item(item, message_item(parts, item.id, self.losses))
 
     def _end_item(self, item: _Item, final: dict[str, Any]) -> None:
         item.final = {**final, "id": item.id}

@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from antiphon.parts import Native, ToolCallRequest
-from antiphon.wire.loss import Loss
+from antiphon.wire.loss import Loss, Losses
 from antiphon.wire.request import Message, ToolDefinition
 from antiphon.wire.schema import must_be_wrapped
 from antiphon.wire.tools.definitions import renamed_keys
@@ -51,7 +51,7 @@ def parse_json_object(text: str) -> dict[str, Any] | None:
     return value if type(value) is dict else None
 
 
-def arguments_object(call: ToolCallRequest, losses: list[Loss], path: str, rule: str) -> Any:
+def arguments_object(call: ToolCallRequest, losses: Losses, rule: str) -> Any:
     """The arguments of a call as an object, unparsed where they are one; text that is not one is in `_raw`."""
     text = call.arguments
     arguments: Any = {"input": text} if call.freeform else raw_json_object(text)
@@ -59,7 +59,7 @@ def arguments_object(call: ToolCallRequest, losses: list[Loss], path: str, rule:
         return arguments
     if text.strip() in EMPTY_ARGUMENTS:
         return {}
-    report_raw_arguments(losses, path, rule)
+    report_raw_arguments(losses, losses.path(), rule)
     return {"_raw": text}
 
 

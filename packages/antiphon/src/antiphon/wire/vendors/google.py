@@ -1,4 +1,4 @@
-"""What Google's two formats share: spellings, prefixes of native extras, base64, times, and required turns.
+"""What Google's two formats share: spellings, prefixes of native extras, base64, times, and the frame of their message lists.
 
 Where Google has several spellings of one meaning, what was read keeps the words for them in its `source`, from which the writer
 restores them.
@@ -10,13 +10,13 @@ import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
-from antiphon.parts import Audio, Document, Image
+from antiphon.parts import Audio, Document, Image, Native
 from antiphon.wire.capabilities import Capabilities
-from antiphon.wire.loss import Loss
+from antiphon.wire.loss import Loss, Losses
 from antiphon.wire.provenance import is_spelled
-from antiphon.wire.request import CONTINUE_TEXT
+from antiphon.wire.request import CONTINUE_TEXT, SYSTEM_NOTE_PREFIX, Message
 
 PLACEHOLDER_FIRST_TURN = "(the conversation so far)"
 """A user turn added where the history would begin with a call (GM-05)."""
@@ -54,30 +54,115 @@ def write_base64(data: str, medium: Image | Audio | Document) -> str:
     return data.translate(_TO_URL_SAFE) if is_spelled(medium, "urlSafe") else data
 
 
-def ensure_user_turns(
-    turns: list[Any],
-    start: int,
-    model: Capabilities | None,
-    losses: list[Loss],
-    *,
-    begins_with_call: bool,
-    is_model: Callable[[Any], bool],
-    user_turn: Callable[[str], Any],
-    rules: tuple[str, str],
-) -> None:
-    """Add a user turn before a first call and, where the model requires it, after the last turn of the model.
+class TurnListWriter:
+    """The frame of the list writers of both formats. A format writes the parts of a turn, and says what a turn is.
 
-    `start` is the index of the first message in `turns`; `rules` are the ids of the two rules. Without a `model`,
-    more turns follow.
+    Leading system messages are the instruction; a later one is a note of the user. A user turn is added before a first call
+    and, where the model requires it, after the last turn of the model.
     """
-    if begins_with_call:
-        turns.insert(0, user_turn(PLACEHOLDER_FIRST_TURN))
-        reason = f'the history must not begin with a call; added a user turn "{PLACEHOLDER_FIRST_TURN}" ({rules[0]})'
-        losses.append(Loss(f"messages[{start}]", "first turn", reason))
-    if model is not None and (not turns or (is_model(turns[-1]) and (len(turns) == 1 or not model.prefill))):
-        turns.append(user_turn(CONTINUE_TEXT))
-        reason = f'the history must end with a user turn; added one, "{CONTINUE_TEXT}" ({rules[1]})'
-        losses.append(Loss("messages", "last turn", reason))
+
+    format: ClassVar[str]
+    name: ClassVar[str]
+    system_extras: ClassVar[tuple[str, ...]] = ()
+    """Whose extras a system message may have."""
+    no_names: ClassVar[str] = "does not support names of participants"
+    turn_rules: ClassVar[tuple[str, str]]
+    """About the first and the last turn."""
+
+    def __init__(self, losses: Losses, model: Capabilities, *, is_continued: bool = False) -> None:
+        """`is_continued`: the server has earlier turns."""
+        self.entries: list[Any] = []
+        self.losses = losses
+        self._model = model
+        self._start = -1  # index of the first message in the entries
+        self._has_begun = self._is_continued = is_continued
+
+    def add(self, index: int, message: Message) -> None:
+        """Write one message."""
+        losses, role = self.losses, message.role
+        losses.message = index
+        is_leading = self._start < 0 and role in ("system", "developer")
+        if message.native is not None or message.name is not None:
+            if message.name is not None:
+                losses.add("name", f"{self.name} {self.no_names}; dropped", "name")
+            losses.report_extras(message.native, *(self.system_extras if is_leading else (self.format,)))
+        if is_leading:
+            self.add_system(message)
+        else:
+            if self._start < 0:
+                self._start = index
+            if role == "unknown":
+                self._add_unknown(message)
+            else:
+                self.add_turn(message)
+        losses.part = -1
+
+    def add_system(self, message: Message) -> None:
+        """Add a message to the instruction."""
+        raise NotImplementedError
+
+    def add_turn(self, message: Message) -> None:
+        """Write a message of a user, a tool, the model, or another role."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """End what is open."""
+        raise NotImplementedError
+
+    def is_model(self, entry: Any) -> bool:
+        """Whether an entry is a turn of the model."""
+        raise NotImplementedError
+
+    def begins_with_call(self, entry: Any) -> bool:
+        """Whether the first thing in an entry is a call of the model."""
+        raise NotImplementedError
+
+    def user_turn(self, text: str) -> Any:
+        """A turn of the user."""
+        raise NotImplementedError
+
+    def _add_unknown(self, message: Message) -> None:
+        for position, part in enumerate(message.parts):
+            self.losses.part = position
+            if isinstance(part, Native) and part.origin == self.format:
+                self.close()
+                self.entries.append(part.data)
+            else:
+                self.losses.add("message", "message specific to another format; dropped")
+
+    def note(self, role: str, written: list[Any], is_text: Callable[[Any], bool]) -> None:
+        """What was written for a message of another role becomes a user's: the first text says if it is a system's."""
+        reason = f'unknown role "{role}"; sent as user'
+        if role in ("system", "developer"):
+            reason = f"{self.name} accepts system messages only at the start; sent as a user note"
+            place = next((place for place, block in enumerate(written) if is_text(block)), None)
+            if place is not None:
+                written[place] = {**written[place], "text": SYSTEM_NOTE_PREFIX + written[place]["text"]}
+        self.losses.part = -1
+        self.losses.add(role, reason, "role")
+
+    def settle(self) -> None:
+        """End what is open: a turn of the model follows."""
+        self.close()
+        self._ensure_first_turn()
+
+    def finish(self) -> None:
+        """End what is open, and add the turns that the model requires."""
+        self.settle()
+        turns = self.entries
+        if self._is_continued or (turns and not self.is_model(turns[-1])):
+            return
+        if len(turns) < 2 or not self._model.prefill:
+            turns.append(self.user_turn(CONTINUE_TEXT))
+            reason = f'the history must end with a user turn; added one, "{CONTINUE_TEXT}" ({self.turn_rules[1]})'
+            self.losses.append(Loss("messages", "last turn", reason))
+
+    def _ensure_first_turn(self) -> None:
+        if not self._has_begun and self.entries and self.begins_with_call(self.entries[0]):
+            self.entries.insert(0, self.user_turn(PLACEHOLDER_FIRST_TURN))
+            reason = f'the history must not begin with a call; added a user turn "{PLACEHOLDER_FIRST_TURN}"'
+            self.losses.append(Loss(f"messages[{self._start}]", "first turn", f"{reason} ({self.turn_rules[0]})"))
+        self._has_begun = True
 
 
 def parse_time(time: Any) -> int | None:
