@@ -28,7 +28,7 @@ from antiphon_gateway.observe.page import wants_page
 from antiphon_gateway.observe.record import Record
 from antiphon_gateway.observe.request_search import RequestFilter, search_ledger
 from antiphon_gateway.observe.spend_summary import SpendReader
-from antiphon_gateway.observe.status import ReloadResult, build_status, status_json
+from antiphon_gateway.observe.status import ReloadResult, ServerStatus, build_status
 from antiphon_gateway.routes import Endpoint, NoRoute, error_format_for_path, is_chat_path, match_route
 from antiphon_gateway.runtime.loaded import LoadedConfig
 from antiphon_gateway.runtime.metered import Handler as Answer
@@ -195,22 +195,28 @@ class Gateway:
         loaded, request, services = asked.loaded, asked.request, self._services
         services.recorder.publish()
         search, has_ledger = RequestFilter.of(request.query), services.ledger is not None
-        status = build_status(
+        seen = await services.recent.read()
+        server = ServerStatus(
             version=__version__,
             started=self._started_at,
             now=datetime.now(UTC),
-            seen=await services.recent.read(),
+            config_file=self._reloader.status.path if self._reloader is not None else "",
+            workers=seen.workers,
+            reload=last_reload(self._reloader),
+            shared=services.shared.status,
+        )
+        status = build_status(
+            server,
+            seen=seen,
             credentials=services.credentials_of(loaded),
             circuits=loaded.target_health.status(),
             models={model.name: model.targets for model in loaded.config.models},
-            config_file=self._reloader.status.path if self._reloader is not None else "",
-            reload=last_reload(self._reloader),
-            shared=services.shared.status,
             spend=await self._spend.read(services.database, is_on=has_ledger),
             ledger=await search_ledger(services.database, search, request.query) if has_ledger else None,
+            search=search,
         )
         headers = {"cache-control": "no-store", "x-content-type-options": "nosniff", "vary": "Accept"}
-        return Response.json(status_json(status, search), headers=headers)
+        return Response.json(status, headers=headers)
 
 
 async def _health(_: MeteredRequest) -> Response:

@@ -10,65 +10,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Literal, TypeAlias
 
 from msgspec import Struct, structs
 
-Action: TypeAlias = Literal[
-    "generate",
-    "count",
-    "embed",
-    "pass",
-    "list_models",
-    "get_model",
-    "tags",
-    "show",
-    "running",
-    "version",
-    "get_response",
-    "delete_response",
-    "cancel_response",
-    "list_items",
-    "connect",
-    "compact",
-    "create_conversation",
-    "get_conversation",
-    "update_conversation",
-    "delete_conversation",
-    "add_conversation_items",
-    "list_conversation_items",
-    "get_conversation_item",
-    "delete_conversation_item",
-    "get_interaction",
-    "delete_interaction",
-    "cancel_interaction",
-    "health",
-    "ready",
-    "metrics",
-    "status",
-    "list_credentials",
-    "switch_credential",
-    "create_key",
-    "list_keys",
-    "get_key",
-    "change_key",
-    "delete_key",
-    "disable_key",
-    "enable_key",
-    "rotate_key",
-    "audit",
-    "spend",
-    "usage",
-    "status_login",
-    "status_login_needed",
-    "status_page",
-]
-
 
 class Endpoint(Struct, frozen=True):
-    """The target of a request. `resource` is the model or id in the path; `stream` is set where the path requests one."""
+    """The target of a request: what `endpoints.handlers` answers by the name `action`.
 
-    action: Action
+    `resource` is the model or id in the path; `stream` is set where the path requests one.
+    """
+
+    action: str
     format: str = ""
     resource: str = ""
     stream: bool | None = None

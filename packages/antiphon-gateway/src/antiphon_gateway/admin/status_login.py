@@ -65,13 +65,13 @@ async def handle_status_page(context: MeteredRequest) -> Response:
     return found or error_response("", ProviderError("the status page has no such file", "not_found"))
 
 
-async def handle_login_needed(context: MeteredRequest) -> Response:
+async def handle_status_login_needed(context: MeteredRequest) -> Response:
     """Whether the page has to ask for a key."""
     is_open = context.loaded.keys.allows_anonymous
     return Response.json({"needs_key": not is_open}, 200, {"cache-control": "no-store"})
 
 
-async def handle_login(context: MeteredRequest) -> Response:
+async def handle_status_login(context: MeteredRequest) -> Response:
     """Check the key in the `Authorization` header."""
     request, loaded = context.request, context.loaded
     if site_problem(request.headers, loaded.origin_rules):

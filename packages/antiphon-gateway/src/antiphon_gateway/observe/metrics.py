@@ -41,6 +41,38 @@ _SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 60, 120, 300, 600)
 _FIRST_TOKEN_SECONDS = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 60)
 _OVERHEAD_SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1)
 
+_FAMILIES = """
+requests_total: client_format upstream_format provider model status streamed key: Requests answered.
+tokens_total: kind provider model key: Tokens as counted by the providers; cached and cache_write are part of prompt, \
+reasoning of completion.
+request_seconds: client_format provider model: Time from the first request byte to the last response byte.
+first_token_seconds: provider model: Time from the first request byte to the first content of the response.
+overhead_seconds: client_format upstream_format: Time spent in the gateway, excluding waits for the upstream and the client.
+repairs_total: kind: Repairs of message sequences.
+losses_total: what: Fields dropped in translation, by field.
+upstream_attempts_total: provider: Upstream requests sent.
+upstream_failures_total: provider kind: Upstream requests that failed, by error kind.
+tool_calls_total: tool outcome: Tool calls of the chat page that ended.
+tool_seconds: tool: Time of a tool call of the chat page.
+reloads_total: outcome: Configuration reloads.
+log_failures_total: : Log lines that could not be written.
+requests_in_flight: : Requests in progress.
+connections: : Open client connections.
+credentials: worker provider state: Credentials in each state, as each worker sees them.
+circuits_open: worker provider model state: Circuits of targets that are not closed, as each worker sees them.
+shared_store_up: worker: 1 if the worker can reach the shared store, else 0.
+ledger_tokens_total: kind provider model key: Tokens of written ledger rows, estimates included.
+ledger_cost_dollars_total: provider model key: What written ledger rows cost, in US dollars, by the prices when they were written.
+ledger_unpriced_calls_total: provider model key: Written ledger rows with tokens whose price is not known.
+ledger_rows_total: : Rows written to the usage ledger.
+ledger_rows_lost_total: : Rows dropped because too many waited to be written.
+ledger_write_errors_total: : Batches of ledger rows that could not be written at once.
+ledger_rows_pending: : Rows waiting to be written to the usage ledger.
+workers: version: Serving workers, by version.
+"""
+"""Each metric: its name without `antiphon_`, its labels, and what it says."""
+_TEXTS = {line.partition(":")[0]: line.split(": ", 2)[1:] for line in _FAMILIES.strip().splitlines()}
+
 logger = logging.getLogger("antiphon.gateway")
 
 _WORD = re.compile(r"[a-z$][a-z0-9_.$-]{0,39}", re.ASCII | re.IGNORECASE)
@@ -90,119 +122,32 @@ class Metrics:
         self._has_ended = False
         self._families: dict[str, Family] = {}
         self._series: dict[tuple[str, str, str, str, int, bool, str], _Series] = {}
-        self._requests = self._register(
-            Counter(
-                "antiphon_requests_total",
-                "Requests answered.",
-                ("client_format", "upstream_format", "provider", "model", "status", "streamed", "key"),
-            )
-        )
-        self._tokens = self._register(
-            Counter(
-                "antiphon_tokens_total",
-                "Tokens as counted by the providers; cached and cache_write are part of prompt, reasoning of completion.",
-                ("kind", "provider", "model", "key"),
-            )
-        )
-        self._seconds = self._register(
-            Histogram(
-                "antiphon_request_seconds",
-                "Time from the first request byte to the last response byte.",
-                ("client_format", "provider", "model"),
-                _SECONDS,
-            )
-        )
-        self._first_token = self._register(
-            Histogram(
-                "antiphon_first_token_seconds",
-                "Time from the first request byte to the first content of the response.",
-                ("provider", "model"),
-                _FIRST_TOKEN_SECONDS,
-            )
-        )
-        self._overhead = self._register(
-            Histogram(
-                "antiphon_overhead_seconds",
-                "Time spent in the gateway, excluding waits for the upstream and the client.",
-                ("client_format", "upstream_format"),
-                _OVERHEAD_SECONDS,
-            )
-        )
-        self._repairs = self._register(Counter("antiphon_repairs_total", "Repairs of message sequences.", ("kind",)))
-        self._losses = self._register(
-            Counter("antiphon_losses_total", "Fields dropped in translation, by field.", ("what",))
-        )
-        self._attempts = self._register(
-            Counter("antiphon_upstream_attempts_total", "Upstream requests sent.", ("provider",))
-        )
-        self._failures = self._register(
-            Counter(
-                "antiphon_upstream_failures_total",
-                "Upstream requests that failed, by error kind.",
-                ("provider", "kind"),
-            )
-        )
-        self._tool_calls = self._register(
-            Counter("antiphon_tool_calls_total", "Tool calls of the chat page that ended.", ("tool", "outcome"))
-        )
-        self._tool_seconds = self._register(
-            Histogram("antiphon_tool_seconds", "Time of a tool call of the chat page.", ("tool",), _SECONDS)
-        )
-        self._reloads = self._register(Counter("antiphon_reloads_total", "Configuration reloads.", ("outcome",)))
-        self._log_failures = self._register(
-            Counter("antiphon_log_failures_total", "Log lines that could not be written.")
-        )
-        self._in_flight = self._register(Gauge("antiphon_requests_in_flight", "Requests in progress."))
-        self._connections = self._register(Gauge("antiphon_connections", "Open client connections."))
-        self._credentials = self._register(
-            Gauge(
-                "antiphon_credentials",
-                "Credentials in each state, as each worker sees them.",
-                ("worker", "provider", "state"),
-            )
-        )
-        self._circuits = self._register(
-            Gauge(
-                "antiphon_circuits_open",
-                "Circuits of targets that are not closed, as each worker sees them.",
-                ("worker", "provider", "model", "state"),
-            )
-        )
-        self._shared = self._register(
-            Gauge("antiphon_shared_store_up", "1 if the worker can reach the shared store, else 0.", ("worker",))
-        )
-        self._ledger_tokens = self._register(
-            Counter(
-                "antiphon_ledger_tokens_total",
-                "Tokens of written ledger rows, estimates included.",
-                ("kind", "provider", "model", "key"),
-            )
-        )
-        self._ledger_cost = self._register(
-            Counter(
-                "antiphon_ledger_cost_dollars_total",
-                "What written ledger rows cost, in US dollars, by the prices when they were written.",
-                ("provider", "model", "key"),
-            )
-        )
-        self._ledger_unpriced = self._register(
-            Counter(
-                "antiphon_ledger_unpriced_calls_total",
-                "Written ledger rows with tokens whose price is not known.",
-                ("provider", "model", "key"),
-            )
-        )
-        self._ledger_rows = self._register(Counter("antiphon_ledger_rows_total", "Rows written to the usage ledger."))
-        self._ledger_lost = self._register(
-            Counter("antiphon_ledger_rows_lost_total", "Rows dropped because too many waited to be written.")
-        )
-        self._ledger_errors = self._register(
-            Counter("antiphon_ledger_write_errors_total", "Batches of ledger rows that could not be written at once.")
-        )
-        self._ledger_pending = self._register(
-            Gauge("antiphon_ledger_rows_pending", "Rows waiting to be written to the usage ledger.")
-        )
-        self._info = self._register(Gauge("antiphon_workers", "Serving workers, by version.", ("version",)))
+        self._requests = self._register(Counter, "requests_total")
+        self._tokens = self._register(Counter, "tokens_total")
+        self._seconds = self._register(Histogram, "request_seconds", _SECONDS)
+        self._first_token = self._register(Histogram, "first_token_seconds", _FIRST_TOKEN_SECONDS)
+        self._overhead = self._register(Histogram, "overhead_seconds", _OVERHEAD_SECONDS)
+        self._repairs = self._register(Counter, "repairs_total")
+        self._losses = self._register(Counter, "losses_total")
+        self._attempts = self._register(Counter, "upstream_attempts_total")
+        self._failures = self._register(Counter, "upstream_failures_total")
+        self._tool_calls = self._register(Counter, "tool_calls_total")
+        self._tool_seconds = self._register(Histogram, "tool_seconds", _SECONDS)
+        self._reloads = self._register(Counter, "reloads_total")
+        self._log_failures = self._register(Counter, "log_failures_total")
+        self._in_flight = self._register(Gauge, "requests_in_flight")
+        self._connections = self._register(Gauge, "connections")
+        self._credentials = self._register(Gauge, "credentials")
+        self._circuits = self._register(Gauge, "circuits_open")
+        self._shared = self._register(Gauge, "shared_store_up")
+        self._ledger_tokens = self._register(Counter, "ledger_tokens_total")
+        self._ledger_cost = self._register(Counter, "ledger_cost_dollars_total")
+        self._ledger_unpriced = self._register(Counter, "ledger_unpriced_calls_total")
+        self._ledger_rows = self._register(Counter, "ledger_rows_total")
+        self._ledger_lost = self._register(Counter, "ledger_rows_lost_total")
+        self._ledger_errors = self._register(Counter, "ledger_write_errors_total")
+        self._ledger_pending = self._register(Gauge, "ledger_rows_pending")
+        self._info = self._register(Gauge, "workers")
         self._info.set((version,), 1)
         for outcome in ("applied", "refused"):
             self._reloads.series((outcome,))
@@ -413,6 +358,8 @@ class Metrics:
             return what
         return what if len(rows) < _MAX_LOSS_LABELS and _WORD.fullmatch(what) else OTHER
 
-    def _register(self, family: _Family) -> _Family:
+    def _register(self, kind: type[_Family], name: str, *bounds: Sequence[float]) -> _Family:
+        labels, text = _TEXTS[name]
+        family = kind(f"antiphon_{name}", text, labels.split(), *bounds)
         self._families[family.name] = family
         return family

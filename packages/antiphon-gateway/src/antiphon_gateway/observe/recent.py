@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from functools import partial
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import Struct, field, structs
 
 from antiphon.errors import StoreBusy
 from antiphon.providers.call import Attempt
@@ -112,6 +112,12 @@ class RequestRecord(Struct, frozen=True, kw_only=True):
     error: str = ""
     cache: CacheRecord | None = None
     """What the cache doctor found, if it is on."""
+    outcome: Outcome = "answered"
+    """How it ended. Computed."""
+
+    def __post_init__(self) -> None:
+        outcome = request_outcome(self.status, self.error.partition(":")[0], was_sent=bool(self.attempts))
+        structs.force_setattr(self, "outcome", outcome)
 
     @classmethod
     def of(cls, record: Record) -> RequestRecord:
@@ -145,21 +151,6 @@ class RequestRecord(Struct, frozen=True, kw_only=True):
             error=_truncate(f"{error.kind}: {error.message}") if error is not None else "",
             cache=None if record.cache is None else record.cache_record,
         )
-
-    @property
-    def outcome(self) -> Outcome:
-        """How it ended."""
-        return request_outcome(self.status, self.error.partition(":")[0], was_sent=bool(self.attempts))
-
-    @property
-    def is_refused(self) -> bool:
-        """Whether the request was invalid or the client disconnected."""
-        return self.outcome in _CLIENT_OUTCOMES
-
-    @property
-    def is_failed(self) -> bool:
-        """Whether there was no complete answer and it was not the client's fault."""
-        return self.outcome == "failed"
 
 
 class Minute(Struct):

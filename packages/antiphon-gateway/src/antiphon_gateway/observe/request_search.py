@@ -84,7 +84,7 @@ def target_stats(records: Sequence[RequestRecord]) -> list[TargetStats]:
 def _has_failed(target: str, record: RequestRecord) -> bool:
     """Whether a target failed a request: by its last attempt, or by the end of the request if it was the last target."""
     attempts = [attempt for attempt in record.attempts if attempt.target == target]
-    return bool(attempts and attempts[-1].is_failed) or (target == record.target and record.is_failed)
+    return bool(attempts and attempts[-1].is_failed) or (target == record.target and record.outcome == "failed")
 
 
 def _stats(target: str, asked: list[RequestRecord]) -> TargetStats:

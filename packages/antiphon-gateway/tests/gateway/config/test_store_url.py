@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from antiphon_gateway.cli.doctor import run_checks
@@ -16,7 +17,7 @@ from antiphon_gateway.config.problems import ConfigError
 from antiphon_gateway.config.settings import config_schema
 from antiphon_gateway.config.store_url import StoreUrl, parse_store_url
 from antiphon_gateway.observe.recent import RecentRequests
-from antiphon_gateway.observe.status import Status, build_status, status_json
+from antiphon_gateway.observe.status import ServerStatus, Status, build_status
 from antiphon_gateway.share.redis_store import SharedStatus
 from support.valkey_server import ValkeyServer, running
 
@@ -175,14 +176,9 @@ def test_the_status_shows_it() -> None:
         shared = SharedStatus(
             address="redis://a:1/0", is_unavailable=is_unavailable, since=now, reason="<b>" if is_unavailable else ""
         )
-        return build_status(
-            version="1",
-            started=now,
-            now=now,
-            seen=RecentRequests().activity(),
-            credentials={},
-            models={},
-            shared=shared,
-        )
+        server = ServerStatus(version="1", started=now, now=now, shared=shared)
+        return build_status(server, seen=RecentRequests().activity(), credentials={}, models={})
 
-    assert b'"shared":{"address":"redis://a:1/0","is_away":true,' in status_json(status_with_store(is_unavailable=True))
+    assert b'"shared":{"address":"redis://a:1/0","is_away":true,' in msgspec.json.encode(
+        status_with_store(is_unavailable=True)
+    )

@@ -16,8 +16,9 @@ from antiphon_gateway.observe.recent import (
     RecentRequests,
 )
 from antiphon_gateway.observe.record import Record
+from antiphon_gateway.observe.request_search import RequestFilter
 from antiphon_gateway.observe.spend_summary import SpendSummary
-from antiphon_gateway.observe.status import ReloadResult, Status, build_status
+from antiphon_gateway.observe.status import ReloadResult, ServerStatus, Status, build_status
 
 NOW = datetime(2025, 11, 15, 14, 42, 10, tzinfo=UTC)
 
@@ -32,12 +33,17 @@ def sample_record(**changes: object) -> Record:
     return made
 
 
-def status(seen: Activity | None = None, word: str = "claude-x") -> Status:
+def status(seen: Activity | None = None, word: str = "claude-x", search: RequestFilter | None = None) -> Status:
     error = ProviderError(f"slow down {word}", "rate_limit", 429)
     return build_status(
-        version="0.1.0",
-        started=NOW - timedelta(days=3),
-        now=NOW,
+        ServerStatus(
+            version="0.1.0",
+            started=NOW - timedelta(days=3),
+            now=NOW,
+            config_file=word,
+            reload=ReloadResult(time=NOW, is_applied=False, problems=(f"line 3: {word}",)),
+        ),
+        search=search,
         seen=seen or RecentRequests(clock=NOW.timestamp).activity(),
         credentials={
             "anthropic": [
@@ -55,7 +61,6 @@ def status(seen: Activity | None = None, word: str = "claude-x") -> Status:
             ]
         },
         models={word: ["anthropic/*", word]},
-        config_file=word,
         circuits=[CircuitStatus(target=Target(word, word), state="open", seconds=20, last_error=error)],
         spend=SpendSummary(
             by_key=(
@@ -67,5 +72,4 @@ def status(seen: Activity | None = None, word: str = "claude-x") -> Status:
             by_day=(SpendRow(day=NOW.date(), calls=4, estimated_calls=2, cost=Decimal(0)),),
             today=SpendRow(day=NOW.date(), calls=4, cost=Decimal("1.5")),
         ),
-        reload=ReloadResult(time=NOW, is_applied=False, problems=(f"line 3: {word}",)),
     )

@@ -45,7 +45,7 @@ async def handle_delete_conversation(context: MeteredRequest) -> Response:
     return Response.json({"id": name, "object": "conversation.deleted", "deleted": True})
 
 
-async def handle_add_items(context: MeteredRequest) -> Response:
+async def handle_add_conversation_items(context: MeteredRequest) -> Response:
     """Add items to a conversation."""
     items = _items(_read(context))
     store = context.services.conversations
