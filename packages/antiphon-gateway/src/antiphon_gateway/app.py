@@ -15,12 +15,11 @@ from antiphon.http.messages import ClientRequest, Response
 from antiphon.http.origin import cors_headers, preflight_response
 from antiphon.http.server.application import Application, Handler, Refusal
 from antiphon.http.server.websocket import SocketSession, WebSocket
-from antiphon_gateway.access.admission import admit_client, find_operator, refuse_route
+from antiphon_gateway.access.admission import admit_client, refuse_route
 from antiphon_gateway.access.client_keys import ClientKey
 from antiphon_gateway.config.reload import ConfigReloader
 from antiphon_gateway.config.settings import Config
 from antiphon_gateway.endpoints.handlers import HANDLERS, KEPT, REQUESTS
-from antiphon_gateway.endpoints.readiness import readiness
 from antiphon_gateway.endpoints.responses_api.websocket import ResponseSocket
 from antiphon_gateway.errors import refusal_response
 from antiphon_gateway.observe.instruments import CONTENT_TYPE
@@ -72,8 +71,6 @@ class Gateway:
         self._spend = SpendReader()
         services.spans.base_urls = loaded.base_urls
         self._own_handlers: Mapping[str, Answer] = {
-            "health": _health,
-            "ready": _ready,
             "metrics": self._metrics,
             "status": self._status,
         }
@@ -217,14 +214,6 @@ class Gateway:
         )
         headers = {"cache-control": "no-store", "x-content-type-options": "nosniff", "vary": "Accept"}
         return Response.json(status, headers=headers)
-
-
-async def _health(_: MeteredRequest) -> Response:
-    return Response.json({"status": "ok", "version": __version__})
-
-
-async def _ready(asked: MeteredRequest) -> Response:
-    return readiness(asked.loaded, has_details=find_operator(asked.loaded, asked.request) is not None)
 
 
 def last_reload(reloader: ConfigReloader | None) -> ReloadResult | None:

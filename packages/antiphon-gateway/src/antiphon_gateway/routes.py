@@ -199,24 +199,17 @@ _STATIC_ROUTES: dict[str, dict[str, Endpoint]] = {
 _TEMPLATES = [
     (re.compile(_pattern(path)).fullmatch, methods) for path, methods in _grouped() if "{" in path or "/v1beta/" in path
 ]
-_GENERATE_ROUTES: dict[tuple[str, str], Endpoint] = {
-    ("POST", path): methods["POST"]
-    for path, methods in _STATIC_ROUTES.items()
-    if "POST" in methods and methods["POST"].action == "generate"
-}
-"""The most frequent endpoints, by method and path."""
+_FORMAT_IN_HEADERS = ("list_models", "get_model", "pass")
+"""Actions of paths that clients of several formats share."""
 
 
 def match_route(method: str, path: str, headers: Mapping[str, str]) -> Endpoint | NoRoute:
     """The endpoint of a request."""
-    if endpoint := _GENERATE_ROUTES.get((method, path)):
-        return endpoint
-    method = "GET" if method == "HEAD" else method
-    methods = _methods_of(path.rstrip("/") or "/")
-    endpoint = methods.get(method)
+    methods = _STATIC_ROUTES.get(path) or _methods_of(path.rstrip("/") or "/")
+    endpoint = methods.get("GET" if method == "HEAD" else method)
     if endpoint is None:
         return NoRoute(tuple(methods))
-    if not endpoint.format and endpoint.action in ("list_models", "get_model", "pass"):
+    if not endpoint.format and endpoint.action in _FORMAT_IN_HEADERS:
         return structs.replace(endpoint, format=_format_from_headers(headers))
     return endpoint
 

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 from msgspec import Struct
 
 from antiphon.http.messages import Response
-from antiphon.wire import formats
+from antiphon.wire import Format, formats
 from antiphon.wire.gemini_interactions.errors import error_object
 from antiphon.wire.openai_responses.errors import response_error
 from antiphon.wire.output import ModelOutput, ProviderError
@@ -37,16 +37,32 @@ class _Event(Struct):
     response: msgspec.Raw
 
 
-class ResponseShape:
-    """One response. `body` is that of its request; it is needed only for `queued`."""
+class _Shape:
+    """One answer of a format. `body` is that of its request; it is needed only for `queued`."""
 
-    def __init__(self, response_id: str, body: bytes) -> None:
-        self._id = response_id
+    wire: ClassVar[Format]
+
+    def __init__(self, answer_id: str, body: bytes) -> None:
+        self._id = answer_id
         self._body = body
+
+    def refused(self, response: Response) -> ProviderError:
+        """The error of a response that is not a stream."""
+        return self.wire.read_error(response.body, response.status)
+
+    def _take_body(self) -> bytes:
+        body, self._body = self._body, b""  # an answer in the background may take long
+        return body
+
+
+class ResponseShape(_Shape):
+    """One response."""
+
+    wire = _responses_wire
 
     def queued(self) -> bytes:
         """The object before anything has happened."""
-        body, self._body = self._body, b""  # an answer in the background may take long
+        body = self._take_body()
         return msgspec.json.encode({**empty_response(self._id, body), "status": "queued"})
 
     def in_event(self, event: SseEvent) -> bytes | None:
@@ -54,10 +70,6 @@ class ResponseShape:
         if event.event not in _EVENTS_WITH_OBJECT:
             return None
         return bytes(msgspec.json.decode(event.data, type=_Event).response)
-
-    def refused(self, response: Response) -> ProviderError:
-        """The error of a response that is not a stream."""
-        return _responses_wire.read_error(response.body, response.status)
 
     def ended(self, last: bytes, ending: Ending, error: ProviderError | None) -> bytes:
         """The object of a response that was not completed."""
@@ -80,21 +92,18 @@ def empty_response(response_id: str, body: bytes) -> dict[str, Any]:
     return {**_responses_wire.write_response(output).body, "completed_at": None}
 
 
-class InteractionShape:
-    """One interaction. `body` is that of its request; it is needed only for `queued`.
+class InteractionShape(_Shape):
+    """One interaction. Its events have no object with the steps so far, so it is assembled from them."""
 
-    Its events have no object with the steps so far, so it is assembled from them.
-    """
+    wire = _interactions_wire
 
-    def __init__(self, interaction_id: str, body: bytes) -> None:
-        self._id = interaction_id
-        self._body = body
+    def __init__(self, answer_id: str, body: bytes) -> None:
+        super().__init__(answer_id, body)
         self._answer = WholeAnswer(_interactions_wire)
 
     def queued(self) -> bytes:
         """The object before anything has happened."""
-        body, self._body = self._body, b""
-        request = _interactions_wire.read_request(body)
+        request = _interactions_wire.read_request(self._take_body())
         output = ModelOutput(id=self._id, model=request.model, created=int(time.time()))
         return _interactions_wire.encode_response(output).data
 
@@ -102,10 +111,6 @@ class InteractionShape:
         """The object with everything up to an event."""
         self._answer.feed(encode_event(event))
         return self._answer.encode() if event.event in _SHOWN_AFTER else None
-
-    def refused(self, response: Response) -> ProviderError:
-        """The error of a response that is not a stream."""
-        return _interactions_wire.read_error(response.body, response.status)
 
     def ended(self, last: bytes, ending: Ending, error: ProviderError | None) -> bytes:
         """The object of an interaction that was not completed."""

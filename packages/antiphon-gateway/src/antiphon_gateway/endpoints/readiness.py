@@ -1,23 +1,30 @@
-"""`/readyz`: whether any provider is usable.
+"""`/healthz`: that the process answers; `/readyz`: whether any provider is usable.
 
-It is open to everyone, because load balancers have no key; the details are for operators.
+Both are open to everyone, because load balancers have no key; the details are for operators.
 """
 
 from __future__ import annotations
 
 from math import inf
 
+from antiphon import __version__
 from antiphon.http.messages import Response
 from antiphon.providers.keys.ring import KeyRing
-from antiphon_gateway.runtime.loaded import LoadedConfig
+from antiphon_gateway.access.admission import find_operator
+from antiphon_gateway.runtime.metered import MeteredRequest
 
 
-def readiness(loaded: LoadedConfig, *, has_details: bool) -> Response:
+async def handle_health(_: MeteredRequest) -> Response:
+    """The process answers."""
+    return Response.json({"status": "ok", "version": __version__})
+
+
+async def handle_ready(context: MeteredRequest) -> Response:
     """Ready while at least one provider is usable. The details list those that are, and why the others are not."""
-    pools = {name: upstream.keys for name, upstream in loaded.providers.items()}
+    pools = {name: upstream.keys for name, upstream in context.loaded.providers.items()}
     usable = [name for name, pool in pools.items() if pool is None or has_usable_key(pool)]
     body: dict[str, object] = {"status": "ok" if usable else "no usable provider"}
-    if has_details:
+    if find_operator(context.loaded, context.request) is not None:
         body["providers"] = usable
         body["unusable"] = {
             name: _reason(pool) for name, pool in pools.items() if pool is not None and name not in usable

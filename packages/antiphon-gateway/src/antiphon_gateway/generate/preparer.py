@@ -38,7 +38,7 @@ from antiphon.wire.inbound import COMPLETIONS, client_formats
 from antiphon.wire.loss import Loss
 from antiphon.wire.openai_chat.dialects import UNKNOWN_HOST
 from antiphon.wire.output import ProviderError
-from antiphon.wire.request import Message, ModelRequest, PromptCaching, ToolDefinition, server_state
+from antiphon.wire.request import Message, ModelRequest, ToolDefinition, server_state
 from antiphon_gateway.generate.body_fields import (
     INCLUDE_USAGE,
     replace_model,
@@ -221,7 +221,7 @@ class Preparer:
             and before.takes_same_bodies(provider)
             and (name in self.loaded.without_stream_usage) == (before.name in self.loaded.without_stream_usage)
             and self.loaded.embedded_calls.get(name) == self.loaded.embedded_calls.get(before.name)
-            and self._prompt_caching(provider) == self._prompt_caching(before)
+            and self.loaded.provider_caching[name] == self.loaded.provider_caching[before.name]
         )
 
     def _bound(self, prepared: PreparedRequest) -> PreparedRequest:
@@ -356,7 +356,8 @@ class Preparer:
         named = structs.replace(repaired, model=target.model, stream=True if assembles else repaired.stream)
         if not same_format and provider.wire.spec.marked_messages:
             # a client of another API expects its prompts to be cached unasked; one of this API sets breakpoints itself
-            named = structs.replace(named, cache_prompt=self._prompt_caching(provider))
+            caching = self.loaded.prompt_caching(parsed_request.model, provider.name)
+            named = structs.replace(named, cache_prompt=caching)
         if not same_format and options.get("dialect") == "compatible":
             options = {**options, "dialect": UNKNOWN_HOST}
         data, lost = provider.wire.encode_request(named, **options)
@@ -375,9 +376,6 @@ class Preparer:
             passes_answer=same_format and not restores_calls and not assembles,
             assembles=assembles,
         )
-
-    def _prompt_caching(self, provider: Provider) -> PromptCaching:
-        return self.loaded.prompt_caching(self.parsed_request.model, provider.name)
 
     def _check_required(self, request: ModelRequest) -> None:
         """Raises `UpstreamFailed` if the client's own API requires a field that is missing: no repair can know its value."""

@@ -74,10 +74,6 @@ class Gauge(Family):
 
     kind = "gauge"
 
-    def add(self, labels: tuple[str, ...] = (), amount: float = 1) -> None:
-        """Add `amount`."""
-        (self.rows.get(labels) or self.series(labels))[0] += amount
-
     def set(self, labels: tuple[str, ...], value: float) -> None:
         """Set it to `value`."""
         self.series(labels)[0] = value

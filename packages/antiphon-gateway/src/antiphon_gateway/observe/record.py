@@ -26,7 +26,6 @@ from antiphon.parts import TokenUsage
 from antiphon.prices.rate_card import encode_variant, token_counts
 from antiphon.prices.table import PriceTable
 from antiphon.providers.call import Attempt, CallReport
-from antiphon.providers.routes import Target
 from antiphon.wire.delta import Failed, Finished, ModelOutputDelta, PartDelta, Started, UsageReported, is_visible
 from antiphon.wire.output import ProviderError
 from antiphon_gateway.ledger.row import Metering, UsageRow
@@ -261,25 +260,6 @@ def usage_rows(record: Record, prices: PriceTable) -> list[UsageRow]:
     for row in rows:
         row.set_cost(prices)
     return rows
-
-
-def sent_row(record: Record, target: Target, credential: str) -> UsageRow:
-    """The row of an attempt that is sent now, if nothing more is ever known of it: its client is disconnected."""
-    return UsageRow(
-        request_id=record.request_id,
-        attempt=len(record.attempts) + 1,
-        at=time.time_ns() // 1000,
-        key=record.key,
-        client_format=record.client_format,
-        operation=record.operation,
-        provider=target.provider,
-        credential=credential,
-        model_asked=record.requested_model,
-        model_served=target.model,
-        outcome="disconnected",
-        metering="estimated" if record.charges == "tokens" else record.charges,
-        prompt_tokens=record.prompt_estimate if record.charges == "tokens" else 0,
-    )
 
 
 def tokens_of(rows: Sequence[UsageRow]) -> int:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
@@ -28,7 +29,8 @@ from antiphon_gateway.access.accounts import ClientAccounts
 from antiphon_gateway.access.client_keys import ClientKey
 from antiphon_gateway.access.refusals import LimitReached
 from antiphon_gateway.ledger.ledger import UsageLedger
-from antiphon_gateway.observe.record import Record, sent_row, tokens_of, usage_rows
+from antiphon_gateway.ledger.row import UsageRow
+from antiphon_gateway.observe.record import Record, tokens_of, usage_rows
 
 logger = logging.getLogger("antiphon.gateway")
 
@@ -89,9 +91,24 @@ class Recorder:
     def on_send(self, record: CallReport, target: Target, lease: KeyLease | None) -> None:
         """An attempt is sent: if the process is killed before its end, the ledger has it all the same."""
         assert isinstance(record, Record), "it is of a request"
-        if self._ledger is not None:
-            slot = self._ledger.begin(sent_row(record, target, "" if lease is None else lease.name))
-            record.sent = [*(record.sent or ()), slot]
+        if self._ledger is None:
+            return
+        row = UsageRow(
+            request_id=record.request_id,
+            attempt=len(record.attempts) + 1,
+            at=time.time_ns() // 1000,
+            key=record.key,
+            client_format=record.client_format,
+            operation=record.operation,
+            provider=target.provider,
+            credential="" if lease is None else lease.name,
+            model_asked=record.requested_model,
+            model_served=target.model,
+            outcome="disconnected",
+            metering="estimated" if record.charges == "tokens" else record.charges,
+            prompt_tokens=record.prompt_estimate if record.charges == "tokens" else 0,
+        )
+        record.sent = [*(record.sent or ()), self._ledger.begin(row)]
 
     def refuse(self, record: Record, peer: str, *, is_logged: bool = False) -> None:
         """Record a refused request, one of any number: its client is not known, or over a limit.

@@ -74,7 +74,8 @@ class LoadedConfig:
         """The models of each provider, as globs, whose calls are read from their text."""
         self.pass_through = {each.name: each.pass_through for each in config.providers if each.pass_through}
         """The endpoints that each provider serves for clients that name none."""
-        self._provider_caching = {each.name: read_cache_prompt(each.cache_prompt) for each in config.providers}
+        self.provider_caching = {each.name: read_cache_prompt(each.cache_prompt) for each in config.providers}
+        """How translated requests for each provider are cached, unless the route sets it."""
         self._routes_set_caching = any(model.cache_prompt is not None for model in config.models)
         self.formats = frozenset(upstream.format for upstream in self.providers.values())
         self.routes = [Route(model.name, model.targets, model.order, model.weights) for model in config.models]
@@ -97,7 +98,7 @@ class LoadedConfig:
             route = next(matching, None)
             if route is not None and route.cache_prompt is not None:
                 return read_cache_prompt(route.cache_prompt)
-        return self._provider_caching[provider]
+        return self.provider_caching[provider]
 
     @property
     def credentials(self) -> dict[str, list[CredentialStatus]]:

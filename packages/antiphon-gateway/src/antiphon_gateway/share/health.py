@@ -42,30 +42,16 @@ class HealthSync:
 
     async def sync(self, *, is_first: bool = False) -> None:
         """Share local changes and take over those of others. Raises `SharedStoreUnavailable`."""
-        local = LocalHealth(self._sources(), self._store.key)
-        known, offset = local.export(), self._store.offset
-        shared = {name: health.shift_clock(offset) for name, health in known.items()}
-        merged = await self._store.merge(shared, is_first=is_first)
-        local.merge({name: health.shift_clock(-offset) for name, health in merged.items()})
-
-
-class LocalHealth:
-    """The keys and circuits of this process under the names that processes share, which are hashes with `key`."""
-
-    def __init__(self, sources: Iterable[tuple[str, HealthSource]], key: bytes) -> None:
-        self._sources = [(source, partial(key_fingerprint, address=url, key=key)) for url, source in sources]
-
-    def export(self) -> dict[str, SharedHealth]:
-        """What this process knows. Two sources may have the same key."""
+        store, offset = self._store, self._store.offset
+        sources = [(source, partial(key_fingerprint, address=url, key=store.key)) for url, source in self._sources()]
         known: dict[str, SharedHealth] = {}
-        for source, named in self._sources:
-            for name, health in source.export_health(named).items():
+        for source, named in sources:
+            for name, health in source.export_health(named).items():  # two sources may have the same key
                 known[name] = known.get(name, NO_COOLDOWNS).merge(health)
-        return known
-
-    def merge(self, remote: Mapping[str, SharedHealth]) -> None:
-        """Add what other processes know."""
-        for source, named in self._sources:
+        shared = {name: health.shift_clock(offset) for name, health in known.items()}
+        merged = await store.merge(shared, is_first=is_first)
+        remote = {name: health.shift_clock(-offset) for name, health in merged.items()}
+        for source, named in sources:
             source.merge_health(named, remote)
 
 

@@ -65,6 +65,8 @@ class BackgroundAnswer:
         """Why it ended before it was complete."""
         self.is_over = False
         self.events: list[bytes] = []
+        self.shared = 0
+        """How many of them other workers can read."""
         self._shape = shape
         self._reader = SseReader()
         self._followers: list[_Follower] = []
@@ -271,8 +273,7 @@ class BackgroundAnswers:
         hold: Hold,
     ) -> None:
         owner, answer_id = key
-        shared = SharedEvents(self._store, key, answer) if self._store.is_shared else None
-        watch = asyncio.create_task(self._watch(key, answer, shared))
+        watch = asyncio.create_task(self._watch(key, answer))
         try:
             run = asyncio.create_task(answer.run(respond))
             ended = asyncio.create_task(answer.wait())
@@ -285,8 +286,9 @@ class BackgroundAnswers:
         finally:
             watch.cancel()
             try:
-                if shared is not None:
-                    await shared.store()  # before the end, so that a follower who sees the end has seen all events
+                await self._share(
+                    key, answer
+                )  # before the end, so that a follower who sees the end has seen all events
                 await STATE.run(self._store.finish, answer_id, owner, answer.body)
             except Exception:
                 logger.exception("the end of a background answer could not be stored")
@@ -296,43 +298,34 @@ class BackgroundAnswers:
                 answer.hold.release()  # it was deleted meanwhile
             self._make_room()
 
-    async def _watch(self, key: AnswerKey, answer: BackgroundAnswer, shared: SharedEvents | None) -> None:
+    async def _watch(self, key: AnswerKey, answer: BackgroundAnswer) -> None:
         """Share the events of the answer, and end it when a client cancelled it at another worker."""
         owner, answer_id = key
-        while shared is not None:
+        while self._store.is_shared:
             await asyncio.sleep(SHARE_SECONDS)
-            await shared.store()
+            await self._share(key, answer)
             stored = await STATE.run(self._store.find, answer_id, owner)
             if stored is None or stored.is_cancelled:
                 answer.end("cancelled")
                 return
+
+    async def _share(self, key: AnswerKey, answer: BackgroundAnswer) -> None:
+        """Store the events that came since the last call, for followers at other workers."""
+        first, events = answer.shared, answer.events[answer.shared :]
+        if not events or not self._store.is_shared:
+            return
+        answer.shared += len(events)
+        owner, answer_id = key
+        try:
+            await STATE.run(self._store.add_events, answer_id, owner, first, events)
+        except AntiphonError:
+            logger.exception("events of a background answer could not be stored; only this worker can show them")
 
     def _make_room(self, most: int = MAX_FOLLOWABLE, owner: str | None = None) -> None:
         """Drop the events of ended answers, the first one first, until `most` are left: of all clients, or of one."""
         ended = [key for key in self._answers if key not in self._tasks and owner in (None, key[0])]
         for key in ended[: max(0, len(ended) - most)]:
             self.forget(key)
-
-
-class SharedEvents:
-    """The events of an answer of this process, stored for followers at other workers."""
-
-    def __init__(self, store: AnswerStore, key: AnswerKey, answer: BackgroundAnswer) -> None:
-        self._store = store
-        self._owner, self._id = key
-        self._answer = answer
-        self._stored = 0
-
-    async def store(self) -> None:
-        """Store the events that came since the last call."""
-        events = self._answer.events[self._stored :]
-        if not events:
-            return
-        first, self._stored = self._stored, self._stored + len(events)
-        try:
-            await STATE.run(self._store.add_events, self._id, self._owner, first, events)
-        except AntiphonError:
-            logger.exception("events of a background answer could not be stored; only this worker can show them")
 
 
 async def follow_stored(

@@ -19,7 +19,7 @@ from antiphon.providers.keys.health import CredentialStatus, KeyState, ModelStat
 from antiphon.repair.action import Action
 from antiphon.wire.loss import Loss
 from antiphon.wire.output import ProviderError
-from antiphon_gateway.observe.instruments import Counter, Gauge, Histogram
+from antiphon_gateway.observe.instruments import Counter, Histogram
 from antiphon_gateway.observe.metrics import STATES, Metrics
 from antiphon_gateway.observe.record import Record
 from antiphon_gateway.share.workers import WorkerFiles, publish_forever
@@ -190,10 +190,10 @@ def test_a_histogram_counts_what_is_at_most_its_bounds(values: list[float]) -> N
 
 
 def test_rows_beyond_the_limit_are_counted_together() -> None:
-    gauge = Gauge("things", "Things.", ("name",), most_rows=2)
+    counter = Counter("things", "Things.", ("name",), most_rows=2)
     for name in "abcda":
-        gauge.add((name,))
-    assert gauge.rows == {("a",): [2], ("b",): [1], ("other",): [2]}
+        counter.add((name,))
+    assert counter.rows == {("a",): [2], ("b",): [1], ("other",): [2]}
 
 
 def test_any_worker_reports_the_sum(tmp_path: Path) -> None:
