@@ -187,10 +187,11 @@ def table(measured: list[Measured]) -> str:
         shown = ", ".join(f"`{case}` ({why}, {count})" for (case, why), count in counts.most_common(8)) or "nothing"
         lines.append(f"- **{TITLES[each.name]}**: {shown}")
     lines += ["", *(f"Not measured: {name} ({why})." for name, why in NOT_MEASURED.items())]
-    date = max(each.at for each in measured)
+    days = {each.at: [TITLES[one.name] for one in measured if one.at == each.at] for each in measured}
+    dates = "; ".join(f"{', '.join(names)} on {day}" for day, names in days.items())
     lines += [
         "",
-        f"Measured {date} with `python -m bench conform` (`make bench` installs the others), each gateway with the configuration",
+        f"Measured: {dates}, with `python -m bench conform` (`make bench` installs the others), each with the configuration",
         "that `antiphon conform --setup NAME` prints. Every failure, with what was expected, is in `bench/results/conform.json`.",
         "",
     ]
