@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import aclosing, suppress
-from typing import TYPE_CHECKING, Annotated, Any, Generic, NamedTuple, TypeAlias, Unpack, overload
+from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeAlias, Unpack, overload
 
 from msgspec import Struct
 
@@ -31,6 +31,7 @@ from antiphon.conversation.model_settings import SettingsLike, check_model
 from antiphon.conversation.run import TOOL_CALLS, LimitOptions, RunLimits, RunResult, T
 from antiphon.conversation.run_meter import RunMeter, current_meter
 from antiphon.conversation.turn import AGENT_PREFIX, CONTINUE_PROMPT, last_own_instruction
+from antiphon.conversation.turn_runner import Participants, Speaker
 from antiphon.errors import ConversationError, LeaseLost, ToolError
 from antiphon.history import AgentHistory, DebugLogEntry, EntryMetadata, HistoryEntry, SetSystemInstructionEntry
 from antiphon.history.entries import HAND_OFF
@@ -40,7 +41,6 @@ from antiphon.tools.context import ToolContext
 from antiphon.tools.executor import ToolExecutor
 from antiphon.tools.registry import ToolLike, ToolRegistry
 from antiphon.tools.tool import Tool, tool
-from antiphon.wire.request import ToolDefinition
 
 if TYPE_CHECKING:
     from antiphon.conversation.loop import RunOptions, ToolLoop, TurnOptions
@@ -242,65 +242,6 @@ class Agent(Generic[T]):
 
     def __repr__(self) -> str:
         return f"<Agent {self.name}>"
-
-
-class Speaker(NamedTuple):
-    """Who answers in a round: the source of its entries (`agent:<name>`, or empty), its model (None: the conversation's own), the
-    tools it is offered, and what runs its calls."""
-
-    source: str
-    model: str | ProviderClient | None
-    tools: tuple[ToolDefinition, ...]
-    executor: ToolExecutor
-
-
-class Participants:
-    """The speaker of each round of a turn: the conversation's own model and tools.
-
-    Agents, graph nodes and typed output override it.
-    """
-
-    def __init__(self, chat: Conversation) -> None:
-        self.chat = chat
-
-    @property
-    def source(self) -> str:
-        """The source of the entries of a round."""
-        return ""
-
-    @property
-    def speaker(self) -> Speaker:
-        """Who answers in the next round."""
-        return Speaker("", None, self.chat.registry.definitions, self.chat.executor)
-
-    @property
-    def models(self) -> Sequence[str | ProviderClient | None]:
-        """The models of all rounds."""
-        return (None,)
-
-    @property
-    def executor(self) -> ToolExecutor:
-        """Runs the calls of the last output."""
-        return self.chat.executor
-
-    @property
-    def has_tools(self) -> bool:
-        """Whether a round may have tools."""
-        return bool(self.chat.registry.sources or len(self.chat.registry))
-
-    @property
-    def is_set(self) -> bool:
-        """Whether `enter` and `open` have nothing to do."""
-        return not self.chat.registry.sources
-
-    async def enter(self) -> tuple[str, str] | None:
-        """Prepare the next round; the names of the previous and the new agent, if that changed."""
-        await self.open()
-        return None
-
-    async def open(self) -> None:
-        """Open the tools for the calls of the last output."""
-        await self.chat.registry.open()
 
 
 class AgentTeam(Participants):

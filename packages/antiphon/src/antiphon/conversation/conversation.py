@@ -27,7 +27,7 @@ from antiphon.conversation.model_call import EmbeddedCallPolicy, ModelCall, Repo
 from antiphon.conversation.model_settings import SettingsLike, check_model, read_settings
 from antiphon.conversation.run import RunTotals
 from antiphon.conversation.run_meter import CallPrice, current_meter
-from antiphon.conversation.turn import Turn, find_call_state, is_from_person
+from antiphon.conversation.turn import Turn, find_call_state
 from antiphon.errors import ApprovalPending, CallRefused, ConversationError
 from antiphon.history import (
     AgentHistory,
@@ -207,10 +207,10 @@ class Conversation(SyncClosable, ThreadView, TokenCheck, Generic[State]):
     def _catch_up(self, snapshot: AgentHistorySnapshot) -> None:
         """Take in the entries appended since the last time."""
         turn, is_rolled_back = self._turn, False
-        turn.imported = snapshot.imported
+        turn.imported = snapshot.in_force.imported
         for entry in snapshot.since(self._seen_version):
             before, turn = turn, turn.apply(entry)
-            if turn is not before and is_from_person(entry):
+            if turn is not before and turn.is_from_person:
                 self._totals = RunTotals(entry.sequence_number, self.prices)
             else:
                 self._totals.apply(entry)

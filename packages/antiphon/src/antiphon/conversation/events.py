@@ -24,12 +24,16 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar
 from msgspec import Struct
 
 from antiphon.history import HistoryEntry, ModelOutputEntry
-from antiphon.parts import TokenUsage, ToolCallRequest, ToolCallResult
+from antiphon.parts import Refusal, Text, Thinking, TokenUsage, ToolCallRequest, ToolCallResult, ToolExecutionStatus
 from antiphon.providers.call import RetryScheduled as RetryScheduled
+from antiphon.wire.delta import PartDelta, PartStarted
 from antiphon.wire.output import ProviderError
 
 if TYPE_CHECKING:
     from antiphon.conversation.conversation import Conversation
+    from antiphon.conversation.output.typed_output import OutputRequest
+    from antiphon.tools.call_execution import CallOutcome
+    from antiphon.tools.tool import Tool
 
 logger = logging.getLogger(__name__)
 
@@ -264,6 +268,83 @@ class EventQueue(Generic[E]):
             self._waiter = None
         events, self._events = self._events, []
         return events
+
+
+class TurnEvents:
+    """What happens in a turn, as events: the deltas of its answers, and its tool calls (it observes a `CallRunner`)."""
+
+    def __init__(
+        self, emit: Callable[[LoopEvent], None], chat: Conversation, output: OutputRequest[Any] | None
+    ) -> None:
+        self._emit = emit
+        self._chat = chat
+        self._output = output
+        self._before = chat.last_origin
+        self.round = 0
+        """The round whose calls run."""
+        self.start_answer()
+
+    def start_answer(self) -> None:
+        """A model is called."""
+        self._is_new = True
+        self._outputs = None if self._output is None else self._output.partial_outputs(self._emit)
+        self._events: dict[int, type[TextDelta] | type[ThinkingDelta] | None] = {}
+        self._calls: dict[int, ToolCallRequest] = {}
+
+    def add_delta(self, delta: PartDelta | PartStarted) -> None:
+        """A part of the answer begins, or continues."""
+        index = delta.index
+        if type(delta) is PartDelta:
+            event = self._events.get(index)
+            if event is not None:
+                self._emit(event(delta.text))
+            elif call := self._calls.get(index):
+                self._emit(ToolCallDelta(index, call.tool_call_id, call.tool_name, delta.text))
+            if self._outputs is not None:
+                self._outputs.feed(index, delta.text)
+            return
+        started: Any = delta
+        if self._is_new:
+            self._is_new, before, self._before = False, self._before, self._chat.report.origin
+            if before is not None and before != self._before:
+                self._emit(ModelSwitched(before.name, self._before.name))
+        if started.candidate:  # of several candidates the log keeps the first, so only that one has events
+            return
+        part = started.part
+        event = self._events[index] = _EVENT_TYPES.get(type(part))
+        if event is not None and part.text:
+            self._emit(event(part.text))
+        elif type(part) is ToolCallRequest:
+            self._calls[index] = part
+            self._emit(ToolCallDelta(index, part.tool_call_id, part.tool_name, part.arguments))
+        if self._outputs is not None:
+            self._outputs.start(index, part)
+
+    def started(self, call: ToolCallRequest, tool: Tool | None, idempotency_key: str) -> None:  # noqa: ARG002
+        self._emit(ToolCallStarted(call, self.round))
+
+    def progress(self, call: ToolCallRequest, message: str, fraction: float | None) -> None:
+        self._emit(ToolCallProgress(call, message, fraction))
+
+    def finished(self, call: ToolCallRequest, result: ToolCallResult, outcome: CallOutcome) -> None:
+        if result.status is ToolExecutionStatus.SUCCESS:
+            self._emit(ToolCallFinished(call, result, outcome.seconds, outcome.is_cached))
+        else:
+            self._emit(ToolCallFailed(call, result, outcome.seconds))
+
+    def settled(self, call: ToolCallRequest, result: ToolCallResult) -> None:
+        is_success = result.status is ToolExecutionStatus.SUCCESS
+        self._emit(ToolCallFinished(call, result, 0.0) if is_success else ToolCallFailed(call, result))
+
+    def waits(self, call: ToolCallRequest) -> None:
+        self._emit(ToolCallProgress(call, "waits for its result from outside", None))
+
+
+_EVENT_TYPES: dict[type, type[TextDelta] | type[ThinkingDelta]] = {
+    Text: TextDelta,
+    Refusal: TextDelta,
+    Thinking: ThinkingDelta,
+}
 
 
 CompactionCallback: TypeAlias = Callable[["Conversation", CompactionNeeded], Awaitable[None] | None]

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack, overload
 from msgspec import UNSET
 
 from antiphon.closing import run_sync
-from antiphon.conversation.agent import Agent, AgentTeam, Participants, RouteFunction
+from antiphon.conversation.agent import Agent, AgentTeam, RouteFunction
 from antiphon.conversation.approval import Decision, decide
 from antiphon.conversation.conversation import Conversation
 from antiphon.conversation.events import (
@@ -36,7 +36,7 @@ from antiphon.conversation.output.typed_output import OutputParticipants, Output
 from antiphon.conversation.run import LimitOptions, RunLimits, RunResult
 from antiphon.conversation.run_meter import RunMeter
 from antiphon.conversation.turn import AGENT_CHANNEL
-from antiphon.conversation.turn_runner import ActiveTurn, TurnRunner
+from antiphon.conversation.turn_runner import ActiveTurn, Participants, TurnRunner
 from antiphon.errors import AntiphonError, ConversationError, InvalidOutput
 from antiphon.history import HistoryEntry, ModelInputEntry
 from antiphon.parts import InputPart, ToolCallRequest

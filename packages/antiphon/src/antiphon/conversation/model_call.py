@@ -16,7 +16,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence, Set
 from functools import cached_property, partial
 from time import perf_counter
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec import Struct, structs
 
@@ -27,14 +27,14 @@ from antiphon.conversation.turn import FAILED, INTERRUPTED
 from antiphon.errors import ConversationError
 from antiphon.history import ContextEntry, DebugLogEntry, EntryMetadata, ModelOutputEntry, Origin
 from antiphon.model_name import ModelName
-from antiphon.parts import OutputPart, Text, Thinking, TokenUsage, ToolCallRequest
+from antiphon.parts import Native, OutputPart, Text, Thinking, TokenUsage, ToolCallRequest
 from antiphon.providers.call import CallReport, ModelCallFailed, ProviderCallOptions
 from antiphon.providers.client import ProviderClient
 from antiphon.providers.engine.response_reader import deltas_from_part
 from antiphon.telemetry import switch
 from antiphon.tools.call_runner import request_approval
 from antiphon.tools.hooks import HookedModelCall, checks_answers, holds_text, run_after_model, run_before_model
-from antiphon.wire.delta import Assembler, ModelOutputDelta, PartStarted
+from antiphon.wire.delta import Assembler, ModelOutputDelta, PartDelta, PartStarted
 from antiphon.wire.output import ProviderError
 from antiphon.wire.request import ModelRequest, ToolDefinition
 
@@ -45,6 +45,9 @@ if TYPE_CHECKING:
     from antiphon.tools.executor import ToolExecutor
 
 logger = logging.getLogger(__name__)
+
+ShownDelta: TypeAlias = PartDelta | PartStarted
+"""The deltas that bring a piece of the answer."""
 
 TIME_BUDGET = "time_budget"
 COST_BUDGET = "cost_budget"
@@ -74,13 +77,14 @@ class PartsTracker(Assembler):
         self, origin: Origin, used_ids: Set[str], metadata: EntryMetadata, ended: str = ""
     ) -> ModelOutputEntry | None:
         """The entry for the log, or None if the answer is empty. `ended` marks an answer that was not finished."""
-        parts = self.final_parts
-        if ended or (len(parts) == 1 and _is_empty(parts[0])):
-            parts = tuple(part for part in parts if not _is_empty(part))
+        parts = self.parts if self.replaced is None else self.replaced
+        if ended or len(parts) == 1:
+            parts = tuple([part for part in parts if not _is_empty(part)])
             if ended and not parts:
                 return None
-        unique = _with_unique_ids(parts, used_ids)
-        return ModelOutputEntry(unique, ended or self.stop_reason, origin, metadata=metadata)
+        if ToolCallRequest in map(type, parts):
+            parts = _with_unique_ids(parts, used_ids)
+        return ModelOutputEntry(parts, ended or self.stop_reason, origin, metadata=metadata)
 
 
 def _is_empty(part: OutputPart) -> bool:
@@ -149,22 +153,22 @@ class ModelCall:
         self._time_limit: asyncio.Timeout | None = None
         self._hooks = chat.executor.hooks
 
-    async def run(self, listener: Callable[[ModelOutputDelta], None] | None = None) -> None:
-        """Make the call; `listener` is called with each delta. Raises `ModelCallFailed`; and `CallRefused` if a hook refused.
+    async def run(self, listener: Callable[[ShownDelta], None] | None = None) -> None:
+        """Make the call; `listener` is called with each piece of the answer. Raises `ModelCallFailed`; and `CallRefused` if a hook refused.
 
         A model that turns out to have no tools is called again, with the tools described in its prompt; one that refuses the
         request as too long, with a smaller one, if the conversation may be compacted.
         """
         try:
-            await self._run_in_time(listener)
+            await self._run_once(listener)
         except ModelCallFailed as failure:
             if not self.chat.embedded.can_retry(failure.error, self.model) and (
                 self.purpose or not await self.chat.shrink_after(failure.error, self._tools, self._asked)
             ):
                 raise
-            await self._run_in_time(listener)
+            await self._run_once(listener)
 
-    async def _run_in_time(self, listener: Callable[[ModelOutputDelta], None] | None) -> None:
+    async def _run_once(self, listener: Callable[[ShownDelta], None] | None) -> None:
         """Make the call within its time. If that is over, the stream is cancelled, and the partial answer is the answer."""
         if self._seconds is None:
             async for _ in self.stream(listener, yields=False):  # it yields nothing, so it is never left half-way
@@ -181,9 +185,9 @@ class ModelCall:
             logger.info("[%s] the time limit of the run ended an answer", self.options.request_id)
 
     async def stream(
-        self, listener: Callable[[ModelOutputDelta], None] | None = None, *, yields: bool = True
+        self, listener: Callable[[ShownDelta], None] | None = None, *, yields: bool = True
     ) -> AsyncGenerator[ModelOutputDelta, None]:
-        """Make the call once. Its deltas are yielded, or (without `yields`) given to the listener, if there is one.
+        """Make the call once. Its deltas are yielded; without `yields`, the pieces of the answer go to the listener, if there is one.
 
         A reader that stops interrupts the model; the partial answer is appended and marked.
         """
@@ -214,7 +218,8 @@ class ModelCall:
                     for read in (delta,) if reader is None else reader.feed(delta):
                         add(read)
                         if show is not None:
-                            show(read)
+                            if type(read) is PartDelta or type(read) is PartStarted:
+                                show(read)
                         elif is_yielded:
                             yield read
                     if allowance is not None and not allowance.can_go_on(delta):
@@ -226,14 +231,16 @@ class ModelCall:
                 for read in reader.close() if reader is not None else ():
                     add(read)
                     if show is not None:
-                        show(read)
+                        if type(read) is PartDelta or type(read) is PartStarted:
+                            show(read)
                     elif is_yielded:
                         yield read
                 if self._hooks and await self._run_after_hooks() and is_held:
                     for index, part in enumerate(self._tracker.final_parts):
                         for delta in deltas_from_part(index, part):
                             if listener is not None:
-                                listener(delta)
+                                if type(delta) is PartDelta or type(delta) is PartStarted:
+                                    listener(delta)
                             elif yields:
                                 yield delta
             except BaseException:
@@ -258,7 +265,7 @@ class ModelCall:
             model=self.model,
             tools=chat.registry.definitions if self._tools is None else tuple(self._tools),
             settings=self._settings if self._allowance is None else self._allowance.shorten(self._settings, self.model),
-            request_id=f"{chat.id or 'memory'}:{self.purpose or chat.history.current.version + 1}",
+            request_id=f"{chat.history.id or 'memory'}:{self.purpose or chat.history.current.version + 1}",
             on_retry=self._on_retry,
         )
         self.sent: Sequence[ContextEntry]
@@ -280,11 +287,11 @@ class ModelCall:
         chat.report = options.report
         if context.screen is not None and (injected := context.injected()):
             chat.history.append(injected)
-        if chat.embedded.concerns(options):
-            context, self.options, self._reads_text = chat.embedded.prepare(
+        self.sent = context
+        if options.tools or chat.embedded.concerns_all:
+            self.sent, self.options, self._reads_text = chat.embedded.prepare(
                 context, options, chat.history.current.version
             )
-        self.sent = context
 
     async def _run_before_hooks(self) -> None:
         """Let the hooks change the call. Raises `CallRefused`: then it is not made, and nothing is recorded."""
@@ -364,10 +371,14 @@ class ModelCall:
             self._note("model call", f"{who}: {kind}: {error or 'no output'}", structs.replace(metadata, source=""))
             chat.note_refusal(tracker.error, self._tools, self._asked)
         else:
-            self._request_approval(output)
-            appended = chat.history.append(output)
-            if not self.stop_reason:
-                chat.record_native_compaction(appended)
+            kinds = {*map(type, output.content)}
+            if ToolCallRequest in kinds:
+                self._request_approval(output)
+            output = chat.history.append(output)
+            if Native in kinds and not self.stop_reason:
+                from antiphon.conversation.compaction.native import record_compaction
+
+                record_compaction(chat, output)
         if report.bodies:
             body_metadata = EntryMetadata(source=report.origin.name)
             for body in report.bodies:
@@ -375,15 +386,19 @@ class ModelCall:
 
     def _request_approval(self, output: ModelOutputEntry) -> None:
         """Before the output, so that its calls are never in the log without the request (law L11)."""
-        calls = [part for part in output.content if type(part) is ToolCallRequest]
         executor = self.executor or self.chat.executor
-        if calls and (for_approval := executor.calls_for_approval(calls)):
+        if for_approval := executor.calls_for_approval(output.tool_calls):
             request_approval(self.chat.history, for_approval, self.source)
 
     def _note(self, category: str, text: str, metadata: EntryMetadata) -> None:
         if self._tracker.usage is not None or self.purpose:
             metadata = with_model_calls(metadata, [ModelCallUsage(self.options.report.origin, self._tracker.usage)])
         self.chat.history.append(DebugLogEntry(category, text, metadata=metadata))
+
+    @property
+    def usage(self) -> TokenUsage | None:
+        """What the call used, if the provider reported it."""
+        return self._tracker.usage
 
     @property
     def answer(self) -> SideAnswer:
@@ -457,6 +472,8 @@ class EmbeddedCallPolicy:
             check_setting(setting)
         self.setting = setting
         self._without_tools: set[str] = set()
+        self.concerns_all = setting not in (False, "auto")
+        """Whether calls without tools are prepared, too."""
 
     @cached_property
     def _reading(self) -> ModuleType:
@@ -465,16 +482,12 @@ class EmbeddedCallPolicy:
 
         return embedded
 
-    def concerns(self, options: ProviderCallOptions) -> bool:
-        """Whether a call may have to be changed, or its answer to be read. A call without tools rarely has."""
-        return self.setting is not False and (
-            bool(options.tools) or self.setting != "auto" or bool(self._without_tools)
-        )
-
     def prepare(
         self, context: LiveContext, options: ProviderCallOptions, version: int
     ) -> tuple[LiveContext, ProviderCallOptions, Callable[[int, str], EmbeddedCalls] | None]:
         """The call as the model can read it, and what makes a reader of its answer from the index of the first text on."""
+        if self.setting is False:
+            return context, options, None
         embedded, mode = self._reading, self.setting
         if not isinstance(mode, str | bool):
             mode = embedded.mode_for(mode, options.model)
@@ -496,4 +509,5 @@ class EmbeddedCallPolicy:
             return False
         logger.info("%s does not support tools; describing them in the prompt", model)
         self._without_tools.add(model)
+        self.concerns_all = True
         return True

@@ -140,6 +140,11 @@ class Turn:
         return self.output.response_markdown if self.output is not None else ""
 
     @property
+    def is_from_person(self) -> bool:
+        """Whether a person's message began it, and so a run."""
+        return self.input is not None and self.input.channel != AGENT_CHANNEL
+
+    @property
     def has_failed(self) -> bool:
         """Whether the provider cut the last answer off: the model must be called again."""
         return self.output is not None and self.output.stop_reason == FAILED
@@ -167,13 +172,14 @@ class Turn:
         self.ended = self.refusal = ""
         if entry.metadata is not None and entry.metadata.extra is not None:
             self.ended = end_reason(entry)
-        calls = entry.tool_calls
-        self.open_calls = {call.tool_call_id: CallState(call) for call in calls}
+        self.open_calls = {
+            part.tool_call_id: CallState(part) for part in entry.content if type(part) is ToolCallRequest
+        }
         if self._approval_requested:
             for call_id, state in self.open_calls.items():
                 state.approval_requested = call_id in self._approval_requested
-        self.has_calls = bool(calls)
-        if entry.stop_reason == "malformed_call" and not calls:
+        self.has_calls = bool(self.open_calls)
+        if entry.stop_reason == "malformed_call" and not self.has_calls:
             self.failed_rounds += 1
 
     def _request_approval(self, entry: ApprovalRequestedEntry) -> None:

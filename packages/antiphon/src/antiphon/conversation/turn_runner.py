@@ -14,13 +14,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import structs
 
-from antiphon.conversation.agent import Participants
 from antiphon.conversation.conversation import Conversation
 from antiphon.conversation.events import (
     AgentSwitched,
@@ -29,20 +28,12 @@ from antiphon.conversation.events import (
     EndReason,
     LoopEvent,
     LoopFinished,
-    ModelSwitched,
     RoundStarted,
     RoundUsage,
-    TextDelta,
-    ThinkingDelta,
-    ToolCallDelta,
-    ToolCallFailed,
-    ToolCallFinished,
-    ToolCallProgress,
-    ToolCallStarted,
+    TurnEvents,
 )
 from antiphon.conversation.inbox import admit
 from antiphon.conversation.model_call import ModelCall
-from antiphon.conversation.output.typed_output import OutputRequest, PartialOutputs
 from antiphon.conversation.run import RunLimits
 from antiphon.conversation.run_meter import CallAllowance, RunMeter, current_meter
 from antiphon.conversation.turn import AGENT_PREFIX, INTERRUPTED, REFUSAL, Turn
@@ -59,14 +50,12 @@ from antiphon.history import (
     ToolCallResultsEntry,
     ToolCallStartedEntry,
 )
-from antiphon.parts import Refusal, Text, Thinking, ToolCallRequest, ToolCallResult, ToolExecutionStatus
-from antiphon.tools.call_execution import CallOutcome
 from antiphon.tools.call_runner import CallPlan, CallRunner, OnInterrupt, close_calls
-from antiphon.tools.tool import Tool
-from antiphon.wire.delta import PartDelta, PartStarted
-from antiphon.wire.request import ModelRequest, ToolChoice
+from antiphon.tools.executor import ToolExecutor
+from antiphon.wire.request import ModelRequest, ToolChoice, ToolDefinition
 
 if TYPE_CHECKING:
+    from antiphon.conversation.output.typed_output import OutputRequest
     from antiphon.providers.client import ProviderClient
     from antiphon.telemetry.spans import TurnSpan
 
@@ -83,6 +72,65 @@ _OUTPUT_KINDS = (
     ApprovalRequestedEntry,
 )
 """The entries that go with an output when it is discarded; everything else (settings, notes, inputs) stays."""
+
+
+class Speaker(NamedTuple):
+    """Who answers in a round: the source of its entries (`agent:<name>`, or empty), its model (None: the conversation's own), the
+    tools it is offered, and what runs its calls."""
+
+    source: str
+    model: str | ProviderClient | None
+    tools: tuple[ToolDefinition, ...]
+    executor: ToolExecutor
+
+
+class Participants:
+    """The speaker of each round of a turn: the conversation's own model and tools.
+
+    Agents, graph nodes and typed output override it.
+    """
+
+    def __init__(self, chat: Conversation) -> None:
+        self.chat = chat
+
+    @property
+    def source(self) -> str:
+        """The source of the entries of a round."""
+        return ""
+
+    @property
+    def speaker(self) -> Speaker:
+        """Who answers in the next round."""
+        return Speaker("", None, self.chat.registry.definitions, self.chat.executor)
+
+    @property
+    def models(self) -> Sequence[str | ProviderClient | None]:
+        """The models of all rounds."""
+        return (None,)
+
+    @property
+    def executor(self) -> ToolExecutor:
+        """Runs the calls of the last output."""
+        return self.chat.executor
+
+    @property
+    def has_tools(self) -> bool:
+        """Whether a round may have tools."""
+        return bool(self.chat.registry.sources or len(self.chat.registry))
+
+    @property
+    def is_set(self) -> bool:
+        """Whether `enter` and `open` have nothing to do."""
+        return not self.chat.registry.sources
+
+    async def enter(self) -> tuple[str, str] | None:
+        """Prepare the next round; the names of the previous and the new agent, if that changed."""
+        await self.open()
+        return None
+
+    async def open(self) -> None:
+        """Open the tools for the calls of the last output."""
+        await self.chat.registry.open()
 
 
 class TurnRunner:
@@ -110,9 +158,8 @@ class TurnRunner:
         self.span: TurnSpan | None = None
         """The span of the turn, if it is traced."""
         self._chat = participants.chat
-        self._inbox = self._chat.history.inbox
         self.meter = meter or RunMeter(limits, lambda: self._chat.totals)
-        self._has_listener = emit is not None
+        self._events = None if emit is None else TurnEvents(emit, self._chat, output)
         self._emit = emit or _discard_event
         self._on_interrupt = on_interrupt
         self._last_yield = monotonic()
@@ -120,50 +167,51 @@ class TurnRunner:
 
     def start(self, question: ModelInputEntry) -> None:
         """Append the input. Calls that still wait for something are closed first."""
-        self._check_prices()
+        if self.meter.limits_cost:
+            self._check_prices()
         self.close_calls("the conversation went on without it")
         self._chat.history.append(question)
 
     async def run(self) -> EndReason:
         """Continue until the turn is over or the steps are used, and return which it is."""
-        self._check_prices()
-        turn = self._chat.turn
-        if not turn.open_calls and not turn.needs_model and self._inbox.items():
-            admit(self._chat.history, turn, "user")  # the run is over: a message that waits begins the next one
+        chat, inbox = self._chat, self._chat.history.inbox
+        if self.meter.limits_cost:
+            self._check_prices()
+        turn = chat.turn
+        if not turn.open_calls and not turn.needs_model and inbox.items():
+            admit(chat.history, turn, "user")  # the run is over: a message that waits begins the next one
+        elif turn.has_failed and not turn.ended:
+            self._discard_failed_output(turn)
         self.meter.start()
         token = current_meter.set(self.meter)  # for agents that work as tools
         try:
-            return await self._run()
+            while True:
+                turn = chat.turn
+                if not turn.open_calls and not turn.ended and inbox.items() and admit(chat.history, turn):
+                    continue
+                if turn.ended and turn.open_calls:  # it was killed before it could close them
+                    self.close_calls(f"the turn was over ({turn.ended})", turn.ended)
+                    continue
+                if not turn.open_calls and not turn.needs_model:
+                    return turn.ended or "answered"  # type: ignore[return-value]
+                if self._steps_left < 1:
+                    return "stepped"
+                self._steps_left -= 1
+                if not turn.open_calls:
+                    try:
+                        await self._call_model(turn)
+                    except CallRefused as refusal:
+                        is_too_large = isinstance(refusal, ContextLimitReached)
+                        self.record_end("context_limit" if is_too_large else "refused", str(refusal))
+                elif waits_for := await self._run_calls(turn):
+                    return waits_for
+                elif self._output is not None and self._output.is_accepted(turn.output):
+                    self.record_end("answered")
+                elif self._events is not None or monotonic() - self._last_yield > _MAX_BLOCKING_SECONDS:
+                    await asyncio.sleep(0)  # lets the reader of the events, an interruption and everything else run
+                    self._last_yield = monotonic()
         finally:
             current_meter.reset(token)
-
-    async def _run(self) -> EndReason:
-        self._discard_failed_output()
-        while True:
-            turn = self._chat.turn
-            if not turn.open_calls and not turn.ended and self._inbox.items() and admit(self._chat.history, turn):
-                continue
-            if turn.ended and turn.open_calls:  # it was killed before it could close them
-                self.close_calls(f"the turn was over ({turn.ended})", turn.ended)
-                continue
-            if not turn.open_calls and not turn.needs_model:
-                return turn.ended or "answered"  # type: ignore[return-value]
-            if self._steps_left < 1:
-                return "stepped"
-            self._steps_left -= 1
-            if not turn.open_calls:
-                try:
-                    await self._call_model(turn)
-                except CallRefused as refusal:
-                    is_too_large = isinstance(refusal, ContextLimitReached)
-                    self.record_end("context_limit" if is_too_large else "refused", str(refusal))
-            elif waits_for := await self._run_calls(turn):
-                return waits_for
-            elif self._output is not None and self._output.is_accepted(turn.output):
-                self.record_end("answered")
-            elif self._has_listener or monotonic() - self._last_yield > _MAX_BLOCKING_SECONDS:
-                await asyncio.sleep(0)  # lets the reader of the events, an interruption and everything else run
-                self._last_yield = monotonic()
 
     def plan(self) -> CallPlan:
         """What to do with the calls of the last output; changes nothing."""
@@ -196,9 +244,8 @@ class TurnRunner:
 
     def _check_prices(self) -> None:
         """Refuse a run whose money cannot be counted. Raises `ConversationError`."""
-        if self.meter.limits_cost:
-            for model in self._participants.models:
-                self._chat.price_call(model, 1)
+        for model in self._participants.models:
+            self._chat.price_call(model, 1)
 
     def record_end(self, reason: str, details: str = "") -> None:
         """Record that the turn is over, and why, unless another entry does."""
@@ -208,23 +255,22 @@ class TurnRunner:
             DebugLogEntry("turn", f"The turn ended: {reason}. {details}".rstrip(), metadata=metadata)
         )
 
-    def _discard_failed_output(self) -> None:
+    def _discard_failed_output(self, turn: Turn) -> None:
         """Request an answer that the provider cut off again; the log keeps it, the model does not see it.
 
         Only the answer is taken back. Instructions, notes and inputs that were appended after it still count.
         """
-        turn = self._chat.turn
-        if turn.has_failed and turn.output is not None and not turn.ended:
-            number = turn.output.sequence_number
-            self._chat.history.rollback(
-                number - 1,
-                "the answer was cut off; it is requested again",
-                kept=[
-                    entry.sequence_number
-                    for entry in _effective_after(self._chat, number)
-                    if not isinstance(entry, _OUTPUT_KINDS)
-                ],
-            )
+        assert turn.output is not None, "a turn that failed has an output"
+        number = turn.output.sequence_number
+        self._chat.history.rollback(
+            number - 1,
+            "the answer was cut off; it is requested again",
+            kept=[
+                entry.sequence_number
+                for entry in _effective_after(self._chat, number)
+                if not isinstance(entry, _OUTPUT_KINDS)
+            ],
+        )
 
     async def _call_model(self, turn: Turn) -> None:
         """One call of the model: without tools, if the run has come to a limit."""
@@ -269,16 +315,18 @@ class TurnRunner:
             ended=limit or "",
             allowance=allowance,
             seconds=seconds,
-            on_retry=self._emit if self._has_listener else None,
+            on_retry=None if self._events is None else self._emit,
         )
-        if not self._has_listener:
+        if self._events is None:
             await call.run()
         else:
+            self._events.start_answer()
             self._emit(RoundStarted(turn.rounds + 1, call.model, bool(limit), source.removeprefix(AGENT_PREFIX)))
             if compaction is not None:
                 self._emit(compaction)
-            await call.run(_DeltaEvents(self._emit, chat, self._output).handle)
-            self._emit_usage()
+            await call.run(self._events.add_delta)
+            if call.usage is not None:
+                self._emit(RoundUsage(call.usage, chat.totals.usage))
         if call.ended:
             self.close_calls(f"no tool can be called any more in this turn ({call.ended})", call.ended)
 
@@ -302,16 +350,12 @@ class TurnRunner:
             limit, notice = "cost_budget", meter.limits.notice("cost_budget", turn)
         return limit, notice, meter.allow(price, tokens, keeps_last_answer=False)
 
-    def _emit_usage(self) -> None:
-        turn = self._chat.turn
-        if turn.output and turn.output.metadata and turn.output.metadata.usage:
-            self._emit(RoundUsage(turn.output.metadata.usage, self._chat.totals.usage))
-
     async def _run_calls(self, turn: Turn) -> EndReason | None:
         """Run what can be run and append the results; what they wait for if some do: a person, or a result from outside."""
         if not self._participants.is_set:
             await self._participants.open()
-        plan = await self._call_runner(turn).run(list(turn.open_calls.values()), self._over_budget(turn))
+        over_budget = self._over_budget(turn) if self.meter.limits_calls else _NOTHING
+        plan = await self._call_runner(turn).run(list(turn.open_calls.values()), over_budget)
         if plan.pending:
             self._emit(ApprovalNeeded(plan.pending_calls))
             return "approval"
@@ -320,13 +364,14 @@ class TurnRunner:
     def _call_runner(self, turn: Turn) -> CallRunner:
         runner = self._chat.call_runner(self._participants.executor, turn.rounds, self._participants.source)
         runner.on_interrupt = self._on_interrupt
-        if self._has_listener:
-            runner.observer = _CallEvents(self._emit, turn.rounds)
+        if self._events is not None:
+            self._events.round = turn.rounds
+            runner.observer = self._events
         return runner
 
     def _over_budget(self, turn: Turn) -> Mapping[str, str]:
         """The calls of the last output that the limit does not allow any more, and why."""
-        left = self.meter.calls_left if self.meter.limits_calls else None
+        left = self.meter.calls_left
         if left is None:
             return _NOTHING
         allowed = max(0, left + len(turn.open_calls))  # they are counted already
@@ -368,76 +413,3 @@ def _effective_after(chat: Conversation, number: int) -> list[HistoryEntry]:
     while index and effective[index - 1].sequence_number > number:
         index -= 1
     return effective.since(index)
-
-
-class _CallEvents:
-    """What happens to calls, as events."""
-
-    def __init__(self, emit: Callable[[LoopEvent], None], round: int) -> None:  # noqa: A002 - the word of the design
-        self._emit = emit
-        self._round = round
-
-    def started(self, call: ToolCallRequest, tool: Tool | None, idempotency_key: str) -> None:  # noqa: ARG002
-        self._emit(ToolCallStarted(call, self._round))
-
-    def progress(self, call: ToolCallRequest, message: str, fraction: float | None) -> None:
-        self._emit(ToolCallProgress(call, message, fraction))
-
-    def finished(self, call: ToolCallRequest, result: ToolCallResult, outcome: CallOutcome) -> None:
-        if result.status is ToolExecutionStatus.SUCCESS:
-            self._emit(ToolCallFinished(call, result, outcome.seconds, outcome.is_cached))
-        else:
-            self._emit(ToolCallFailed(call, result, outcome.seconds))
-
-    def settled(self, call: ToolCallRequest, result: ToolCallResult) -> None:
-        is_success = result.status is ToolExecutionStatus.SUCCESS
-        self._emit(ToolCallFinished(call, result, 0.0) if is_success else ToolCallFailed(call, result))
-
-    def waits(self, call: ToolCallRequest) -> None:
-        self._emit(ToolCallProgress(call, "waits for its result from outside", None))
-
-
-class _DeltaEvents:
-    """Deltas of one answer as events."""
-
-    def __init__(
-        self, emit: Callable[[LoopEvent], None], chat: Conversation, output: OutputRequest[Any] | None
-    ) -> None:
-        self._emit = emit
-        self._chat = chat
-        self._outputs = PartialOutputs(emit, output.type) if output is not None else None
-        self._before = chat.last_origin
-        self._events: dict[int, type[TextDelta] | type[ThinkingDelta] | None] = {}
-        self._calls: dict[int, ToolCallRequest] = {}
-
-    def handle(self, delta: Any) -> None:
-        kind = type(delta)
-        if kind is PartDelta:
-            event = self._events.get(delta.index)
-            if event is not None:
-                self._emit(event(delta.text))
-            elif call := self._calls.get(delta.index):
-                self._emit(ToolCallDelta(delta.index, call.tool_call_id, call.tool_name, delta.text))
-            if self._outputs is not None:
-                self._outputs.feed(delta.index, delta.text)
-        elif kind is PartStarted:
-            if self._before is not None and self._before != self._chat.report.origin:
-                self._emit(ModelSwitched(self._before.name, self._chat.report.origin.name))
-            self._before = None
-            # Of several candidates the log keeps the first, so only that one has events.
-            event = None if delta.candidate else _EVENT_TYPES.get(type(delta.part))
-            self._events[delta.index] = event
-            if event is not None and delta.part.text:
-                self._emit(event(delta.part.text))
-            elif type(delta.part) is ToolCallRequest and not delta.candidate:
-                self._calls[delta.index] = call = delta.part
-                self._emit(ToolCallDelta(delta.index, call.tool_call_id, call.tool_name, call.arguments))
-            if self._outputs is not None and not delta.candidate:
-                self._outputs.start(delta.index, delta.part)
-
-
-_EVENT_TYPES: dict[type, type[TextDelta] | type[ThinkingDelta]] = {
-    Text: TextDelta,
-    Refusal: TextDelta,
-    Thinking: ThinkingDelta,
-}

@@ -21,13 +21,12 @@ from uuid import UUID
 from antiphon.closing import SyncClosable, run_sync
 from antiphon.context import Compaction, LiveContextOptions, TokenCounter
 from antiphon.conversation import Conversation, RunLimits, Turn
-from antiphon.conversation.agent import Participants
 from antiphon.conversation.conversation import LiveScreenSource
 from antiphon.conversation.events import CompactionCallback, CompactionCallbacks
 from antiphon.conversation.message import make_entry
 from antiphon.conversation.model_settings import SettingsLike
 from antiphon.conversation.run import LimitOptions
-from antiphon.conversation.turn_runner import TurnRunner
+from antiphon.conversation.turn_runner import Participants, TurnRunner
 from antiphon.errors import GraphError, LeaseHeld, UnknownConversation
 from antiphon.graph.leases import HeldConversation, LeaseCache
 from antiphon.graph.nodes import ConversationState

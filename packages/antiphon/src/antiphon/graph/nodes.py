@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypedDict
 
 from antiphon.closing import run_sync
 from antiphon.conversation import Conversation, Decision, ToolLoop
-from antiphon.conversation.agent import Participants, Speaker
 from antiphon.conversation.events import LIMIT_REASONS
 from antiphon.conversation.message import make_entry
 from antiphon.conversation.turn import AGENT_CHANNEL, AGENT_PREFIX, CONTINUE_PROMPT, Turn
+from antiphon.conversation.turn_runner import Participants, Speaker
 from antiphon.errors import ConversationError, GraphError, TurnLimitReached
 from antiphon.graph.step import MISSING_EXTRA, GraphStep
 from antiphon.history import EntryMetadata, HumanDecisionEntry, ModelInputEntry, SetSystemInstructionEntry

@@ -23,9 +23,8 @@ import msgspec
 from msgspec import Struct
 
 from antiphon.conversation import Conversation, LoopEvent, RoundStarted, RunLimits, TextDelta, ThinkingDelta
-from antiphon.conversation.agent import Participants
 from antiphon.conversation.turn import INTERRUPTED
-from antiphon.conversation.turn_runner import TurnRunner
+from antiphon.conversation.turn_runner import Participants, TurnRunner
 from antiphon.errors import GraphError, StaleRunError, TurnLimitReached
 from antiphon.history import (
     AgentHistory,

@@ -19,10 +19,9 @@ from typing import Any
 from msgspec import structs
 
 from antiphon.conversation import Conversation, Decision, RunLimits, Turn, decide
-from antiphon.conversation.agent import Participants
 from antiphon.conversation.inbox import put_result, put_steering
 from antiphon.conversation.message import make_entry
-from antiphon.conversation.turn_runner import TurnRunner
+from antiphon.conversation.turn_runner import Participants, TurnRunner
 from antiphon.errors import ConversationError, RunStateError
 from antiphon.history import AgentHistory, HistoryEntry, HistoryStore, ModelInputEntry, Run
 from antiphon.parts import InputPart, ToolCallRequest

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextvars
+import inspect
 import itertools
 import logging
 import os
@@ -115,7 +116,10 @@ _numbers = itertools.count(1)
 
 
 async def run_in_daemon_thread(function: Callable[[], Any]) -> Any:
-    """What `function` gives, called in a thread with the caller's context variables. Cancelled, it returns at once."""
+    """What `function` gives, called in a thread with the caller's context variables; an awaitable is awaited here.
+
+    Cancelled, it returns at once.
+    """
     loop = asyncio.get_running_loop()
     outcome: asyncio.Future[Any] = loop.create_future()
     job = (contextvars.copy_context(), function, loop, outcome)
@@ -128,7 +132,7 @@ async def run_in_daemon_thread(function: Callable[[], Any]) -> Any:
     returned, error = await outcome
     if error is not None:
         raise error
-    return returned
+    return await returned if inspect.isawaitable(returned) else returned
 
 
 class _Worker(threading.Thread):

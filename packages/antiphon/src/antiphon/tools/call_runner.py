@@ -135,6 +135,7 @@ class CallRunner(Struct, eq=False):
     observer: CallRunObserver | None = None
     on_interrupt: OnInterrupt = "cancel"
     _remaining: int = 0
+    _has_later: bool = False
     _running: dict[str, CallState] = {}
 
     def plan(self, calls: Collection[CallState], refusals: Mapping[str, str] = _NO_REFUSALS) -> CallPlan:
@@ -191,7 +192,8 @@ class CallRunner(Struct, eq=False):
             if len(results) > len(self._running):  # two calls of one id: `finished` kept the result of one
                 for state, result in zip(plan.to_run, results, strict=True):
                     state.result = result
-            plan.waiting += [state for state in plan.to_run if state.is_later and state.result is None]
+            if self._has_later:
+                plan.waiting += [state for state in plan.to_run if state.is_later and state.result is None]
             if plan.waiting:  # one may have come while its tool was still running
                 await self._take_results(plan)
         if not plan.pending and not plan.waiting:
@@ -344,7 +346,7 @@ class CallRunner(Struct, eq=False):
     def waits(self, call: ToolCallRequest, state: CallState | None = None) -> None:
         """Write down that the result of a call comes from outside."""
         state = state or self._running[call.tool_call_id]
-        state.is_later = True
+        state.is_later = self._has_later = True
         extra = {AWAITS: call.tool_call_id}
         text = f"{call.tool_name} ({call.tool_call_id}) waits for its result from outside."
         self.history.append(DebugLogEntry("tool call", text, metadata=EntryMetadata(extra=extra)))
@@ -360,23 +362,35 @@ def request_approval(history: AgentHistory, tool_call_ids: Sequence[str], source
 
 def append_results(history: AgentHistory, calls: Collection[CallState], source: str = "", ended: str = "") -> None:
     """Append the results of calls that all have one; `ended` is why the turn is over with them, if it is."""
-    results = [
-        state.result if state.decision is None else note_edit(state, state.result)
-        for state in calls
-        if state.result is not None
-    ]
-    history.append(ToolCallResultsEntry(tuple(results), metadata=_results_metadata(calls, source, ended)))
+    results = tuple(
+        [
+            state.result if state.decision is None else note_edit(state, state.result)
+            for state in calls
+            if state.result is not None
+        ]
+    )
+    history.append(ToolCallResultsEntry(results, metadata=_results_metadata(calls, source, ended)))
 
 
 def _results_metadata(calls: Collection[CallState], source: str, ended: str) -> EntryMetadata | None:
     """How long the calls took (all together: the longest), which results were cached, and where they failed."""
-    durations = {state.call.tool_call_id: round(state.seconds, 6) for state in calls if state.seconds is not None}
+    durations: dict[str, float] = {}
+    cached: list[str] = []
+    tracebacks: dict[str, str] = {}
+    for state in calls:
+        call_id = state.call.tool_call_id
+        if state.seconds is not None:
+            durations[call_id] = round(state.seconds, 6)
+        if state.is_cached:
+            cached.append(call_id)
+        if state.traceback:
+            tracebacks[call_id] = state.traceback
     extra: dict[str, Any] = {"ended": ended} if ended else {}
     if durations and len(calls) > 1:
         extra["durations"] = durations
-    if cached := [state.call.tool_call_id for state in calls if state.is_cached]:
+    if cached:
         extra["cached"] = cached
-    if tracebacks := {state.call.tool_call_id: state.traceback for state in calls if state.traceback}:
+    if tracebacks:
         extra["tracebacks"] = tracebacks
     if not (source or extra or durations):
         return None

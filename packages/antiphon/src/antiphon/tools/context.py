@@ -38,13 +38,10 @@ _CHINESE = re.compile(r"[\u3400-\u9fff]")
 _LETTER = re.compile(r"[^\W\d_]")
 
 
-class Cancellation:
+class Cancellation(Struct):
     """Whether a call was given up: set by the executor, read by the tool in its thread."""
 
-    __slots__ = ("is_set",)
-
-    def __init__(self) -> None:
-        self.is_set = False
+    is_set: bool = False
 
 
 class ToolContext(Struct, Generic[State], frozen=True, kw_only=True, eq=False):

@@ -89,5 +89,4 @@ async def ask_outcome(
 async def _asked(reconcile: Reconcile, call: ToolCallRequest, context: ToolContext) -> Any:
     if inspect.iscoroutinefunction(reconcile):
         return await reconcile(call, context)
-    answer = await run_in_daemon_thread(functools.partial(reconcile, call, context))
-    return await answer if inspect.isawaitable(answer) else answer
+    return await run_in_daemon_thread(functools.partial(reconcile, call, context))

@@ -248,7 +248,7 @@ class FunctionTool(Tool, Generic[P, R]):
         function: Callable[..., Any] = self.function
         if self._is_async:
             return await function(**arguments)
-        return await _call_in_thread(functools.partial(function, **arguments))
+        return await run_in_daemon_thread(functools.partial(function, **arguments))
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.function(*args, **kwargs)
@@ -277,7 +277,7 @@ class SchemaTool(Tool):
     async def call(self, arguments: dict[str, Any], context: ToolContext) -> Any:
         if self._is_async:
             return await self.handler(arguments, context)
-        return await _call_in_thread(functools.partial(self.handler, arguments, context))
+        return await run_in_daemon_thread(functools.partial(self.handler, arguments, context))
 
 
 @overload
@@ -319,12 +319,6 @@ def tool(
     if function is None:
         return decorate
     return FunctionTool(function, local_names=dict(sys._getframe(1).f_locals))
-
-
-async def _call_in_thread(function: Callable[[], Any]) -> Any:
-    """What a plain function returns, or what the awaitable gives that it returns."""
-    value = await run_in_daemon_thread(function)
-    return await value if inspect.isawaitable(value) else value
 
 
 def _is_async(function: Callable[..., Any]) -> bool:

@@ -17,8 +17,8 @@ from antiphon.context.gauge import ContextGauge
 from antiphon.context.view import ContextView
 from antiphon.conversation.events import CompactionCallback, CompactionCallbacks, CompactionNeeded
 from antiphon.errors import AntiphonError, ContextLimitReached, ConversationError
-from antiphon.history import AgentHistory, DebugLogEntry, EntryMetadata, ModelInputEntry, ModelOutputEntry
-from antiphon.parts import Native, TokenUsage
+from antiphon.history import AgentHistory, DebugLogEntry, EntryMetadata, ModelInputEntry
+from antiphon.parts import TokenUsage
 from antiphon.providers.client import ProviderClient
 from antiphon.tools.executor import ToolExecutor
 from antiphon.wire.capabilities import capabilities_for
@@ -114,6 +114,8 @@ class TokenCheck:
             if limit <= 0:
                 raise ConversationError(f"token_limit={limit}: must be above 0; leave it out for no limit")
         self._token_limit = limit
+        self.measures_tokens = limit is not None
+        """Whether the tokens are measured before a call."""
 
     def _limit_for(self, model: str | ProviderClient | None) -> int | None:
         return self.limit_of(model) if self._token_limit == "auto" else self._token_limit
@@ -134,11 +136,6 @@ class TokenCheck:
             return False
         client, name = self.resolve_model(model)
         return client.compacts_at(name, limit)
-
-    @property
-    def measures_tokens(self) -> bool:
-        """Whether the tokens are measured before a call."""
-        return self._token_limit is not None
 
     def on_compaction(self, callback: CompactionCallback) -> Callable[[], None]:
         """Call `callback` when the conversation outgrows `token_limit`; call the returned function to unsubscribe."""
@@ -179,13 +176,6 @@ class TokenCheck:
         """The tokens at which the provider is asked to compact the request itself; None if it is not."""
         limit = self._limit_for(model)
         return limit if self.compacts_itself(model, limit) else None
-
-    def record_native_compaction(self, output: ModelOutputEntry) -> None:
-        """Append the entry for a compaction that the provider made in an answer, if it has one."""
-        if Native in map(type, output.content):
-            from antiphon.conversation.compaction.native import record_compaction
-
-            record_compaction(self, output)  # type: ignore[arg-type]
 
     def note_refusal(
         self,

@@ -16,10 +16,10 @@ from typing import Any, Generic, TypeVar
 import msgspec
 from msgspec import structs
 
-from antiphon.conversation.agent import Participants, Speaker
 from antiphon.conversation.events import LoopEvent, PartialOutput
 from antiphon.conversation.output.partial_json import PartialJson
 from antiphon.conversation.turn import CORRECTION_CHANNEL, Turn
+from antiphon.conversation.turn_runner import Participants, Speaker
 from antiphon.errors import ConversationError, InvalidArguments, InvalidOutput, InvalidTool
 from antiphon.history import ModelInputEntry, ModelOutputEntry
 from antiphon.parts import Text, ToolCallRequest
@@ -116,6 +116,10 @@ class OutputRequest(Generic[T]):
             text = f"Your answer does not have the required form:\n{error}\n{how}"
             return ModelInputEntry.of(text, channel=CORRECTION_CHANNEL)
         return None
+
+    def partial_outputs(self, emit: Callable[[LoopEvent], None]) -> PartialOutputs:
+        """The events of an answer that is coming in."""
+        return PartialOutputs(emit, self.type)
 
     @property
     def last_choice(self) -> ToolChoice:
