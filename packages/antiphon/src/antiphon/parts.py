@@ -305,7 +305,8 @@ class TokenUsage(
             self.cached_tokens + other.cached_tokens,
             self.cache_write_tokens + other.cache_write_tokens,
             self.reasoning_tokens + other.reasoning_tokens,
-            self.total + other.total,
+            (self.total_tokens or self.prompt_tokens + self.completion_tokens)
+            + (other.total_tokens or other.prompt_tokens + other.completion_tokens),
         )
 
     @property

@@ -27,7 +27,7 @@ from antiphon.conversation.model_call import EmbeddedCallPolicy, ModelCall, Repo
 from antiphon.conversation.model_settings import SettingsLike, check_model, read_settings
 from antiphon.conversation.run import RunTotals
 from antiphon.conversation.run_meter import CallPrice, current_meter
-from antiphon.conversation.turn import Turn, find_call_state
+from antiphon.conversation.turn import AGENT_CHANNEL, Turn, find_call_state
 from antiphon.errors import ApprovalPending, CallRefused, ConversationError
 from antiphon.history import (
     AgentHistory,
@@ -210,7 +210,7 @@ class Conversation(SyncClosable, ThreadView, TokenCheck, Generic[State]):
         turn.imported = snapshot.in_force.imported
         for entry in snapshot.since(self._seen_version):
             before, turn = turn, turn.apply(entry)
-            if turn is not before and turn.is_from_person:
+            if turn is not before and entry.channel != AGENT_CHANNEL:  # type: ignore[attr-defined]  # an input
                 self._totals = RunTotals(entry.sequence_number, self.prices)
             else:
                 self._totals.apply(entry)

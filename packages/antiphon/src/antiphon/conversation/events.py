@@ -19,7 +19,8 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar
+from threading import get_ident
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from msgspec import Struct
 
@@ -31,13 +32,11 @@ from antiphon.wire.output import ProviderError
 
 if TYPE_CHECKING:
     from antiphon.conversation.conversation import Conversation
-    from antiphon.conversation.output.typed_output import OutputRequest
+    from antiphon.conversation.output.typed_output import OutputRequest, PartialOutputs
     from antiphon.tools.call_execution import CallOutcome
     from antiphon.tools.tool import Tool
 
 logger = logging.getLogger(__name__)
-
-E = TypeVar("E")
 
 EndReason: TypeAlias = Literal[
     "answered",
@@ -242,16 +241,27 @@ LoopEvent: TypeAlias = (
 )
 
 
-class EventQueue(Generic[E]):
-    """Events from the running task to the reader; closed when that task is done."""
+class EventQueue:
+    """Events from the running task to the reader, and what is appended to the log; closed when that task is done."""
 
     def __init__(self) -> None:
-        self._events: list[E] = []
+        self._events: list[LoopEvent] = []
         self._waiter: asyncio.Future[None] | None = None
         self._is_closed = False
+        self._thread = get_ident()
+        self._event_loop = asyncio.get_running_loop()
 
-    def put(self, event: E) -> None:
+    def put(self, event: LoopEvent) -> None:
         self._events.append(event)
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def put_entry(self, entry: HistoryEntry) -> None:
+        """An entry was appended; also by a tool that runs in a thread."""
+        if get_ident() != self._thread:
+            self._event_loop.call_soon_threadsafe(self.put, EntryAppended(entry))
+            return
+        self._events.append(EntryAppended(entry))
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
@@ -260,10 +270,10 @@ class EventQueue(Generic[E]):
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
-    async def take(self) -> Sequence[E]:
+    async def take(self) -> Sequence[LoopEvent]:
         """The events that are there, as soon as there is one; none when it is closed."""
         while not self._events and not self._is_closed:
-            self._waiter = asyncio.get_running_loop().create_future()
+            self._waiter = self._event_loop.create_future()
             await self._waiter
             self._waiter = None
         events, self._events = self._events, []
@@ -282,19 +292,21 @@ class TurnEvents:
         self._before = chat.last_origin
         self.round = 0
         """The round whose calls run."""
-        self.start_answer()
+        self._is_new = True
+        self._outputs: PartialOutputs | None = None
+        self._events: dict[int, type[TextDelta] | type[ThinkingDelta] | None] = {}
+        self._calls: dict[int, ToolCallRequest] = {}
 
     def start_answer(self) -> None:
         """A model is called."""
         self._is_new = True
         self._outputs = None if self._output is None else self._output.partial_outputs(self._emit)
-        self._events: dict[int, type[TextDelta] | type[ThinkingDelta] | None] = {}
-        self._calls: dict[int, ToolCallRequest] = {}
+        self._events, self._calls = {}, {}
 
     def add_delta(self, delta: PartDelta | PartStarted) -> None:
         """A part of the answer begins, or continues."""
         index = delta.index
-        if type(delta) is PartDelta:
+        if isinstance(delta, PartDelta):
             event = self._events.get(index)
             if event is not None:
                 self._emit(event(delta.text))
@@ -303,14 +315,13 @@ class TurnEvents:
             if self._outputs is not None:
                 self._outputs.feed(index, delta.text)
             return
-        started: Any = delta
         if self._is_new:
             self._is_new, before, self._before = False, self._before, self._chat.report.origin
             if before is not None and before != self._before:
                 self._emit(ModelSwitched(before.name, self._before.name))
-        if started.candidate:  # of several candidates the log keeps the first, so only that one has events
+        if delta.candidate:  # of several candidates the log keeps the first, so only that one has events
             return
-        part = started.part
+        part: Any = delta.part
         event = self._events[index] = _EVENT_TYPES.get(type(part))
         if event is not None and part.text:
             self._emit(event(part.text))

@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
-from threading import get_ident
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack, overload
 
 from msgspec import UNSET
@@ -24,7 +23,6 @@ from antiphon.conversation.approval import Decision, decide
 from antiphon.conversation.conversation import Conversation
 from antiphon.conversation.events import (
     EndReason,
-    EntryAppended,
     EventQueue,
     LoopEvent,
     LoopFinished,
@@ -38,7 +36,7 @@ from antiphon.conversation.run_meter import RunMeter
 from antiphon.conversation.turn import AGENT_CHANNEL
 from antiphon.conversation.turn_runner import ActiveTurn, Participants, TurnRunner
 from antiphon.errors import AntiphonError, ConversationError, InvalidOutput
-from antiphon.history import HistoryEntry, ModelInputEntry
+from antiphon.history import ModelInputEntry
 from antiphon.parts import InputPart, ToolCallRequest
 from antiphon.providers.call import ModelCallFailed
 from antiphon.telemetry import switch
@@ -124,8 +122,8 @@ class ToolLoop:
         A failed model call ends with `LoopFinished("failed")`; a failed tool is a result for the model. With `steps`, it
         stops after so many calls of the model or runs of the calls of one output (`LoopFinished("stepped")`).
         """
-        events: EventQueue[LoopEvent] = EventQueue()
-        async with self._start_turn(content, events.put, output, **options) as active_turn:
+        events = EventQueue()
+        async with self._start_turn(content, events, output, **options) as active_turn:
             active_turn.task.add_done_callback(events.close)
             while batch := await events.take():
                 for event in batch:
@@ -238,7 +236,7 @@ class ToolLoop:
     async def _start_turn(
         self,
         content: Sequence[InputPart | str],
-        emit: Callable[[LoopEvent], None] | None,
+        events: EventQueue | None,
         output_type: Any,
         output_retries: int = 2,
         settings: SettingsLike | None = None,
@@ -247,7 +245,9 @@ class ToolLoop:
         """Start the turn as a task. Leaving the block early interrupts it."""
         question = make_entry("user", content) if content else None
         output = None if output_type is None else self._output_request(output_type, output_retries)
-        while await self.interrupt():  # again, if another turn was started meanwhile
+        while (
+            self.chat.active_turn is not None and await self.interrupt()
+        ):  # again, if another turn was started meanwhile
             pass
         participants = self._participants
         if output is not None and not output.is_native:
@@ -255,14 +255,15 @@ class ToolLoop:
         runner = TurnRunner(
             participants,
             self.limits,
-            emit,
+            None if events is None else events.put,
             self._on_interrupt,
             steps=steps,
-            settings=self._turn_settings(settings),
+            # None: the conversation's, as they are when the model is called
+            settings=None if self._settings is settings is None else self._turn_settings(settings),
             output=output,
             meter=self.meter,
         )
-        stop_listening = None if emit is None else self.chat.history.on_append(_EntryEvents(emit))
+        stop_listening = None if events is None else self.chat.history.on_append(events.put_entry)
         try:
             if isinstance(question, ModelInputEntry):
                 runner.start(question)
@@ -288,9 +289,7 @@ class ToolLoop:
             if self.chat.active_turn is active_turn:
                 self.chat.active_turn = None
 
-    def _turn_settings(self, settings: SettingsLike | None) -> ModelRequest | None:
-        if self._settings is None and settings is None:
-            return None  # the conversation's, as they are when the model is called
+    def _turn_settings(self, settings: SettingsLike | None) -> ModelRequest:
         return read_settings(settings, read_settings(self._settings, self.chat.settings))
 
     def _output_request(self, output: Any, retries: int) -> OutputRequest[Any]:
@@ -305,7 +304,10 @@ class ToolLoop:
         runner, output = active_turn.runner, active_turn.output
         try:
             reason = await runner.run()
-            while reason == "answered" and (self._hand_off(runner) or (output and self._correct(runner, output))):
+            while reason == "answered" and (
+                (self._route is not None and self._hand_off(runner, self._route))
+                or (output is not None and self._correct(runner, output))
+            ):
                 reason = await runner.run()
             active_turn.finished = self._finished_event(reason, None, output)
         except ModelCallFailed as failure:
@@ -360,13 +362,11 @@ class ToolLoop:
         runner.finish_interrupted()
         return self._finished_event("interrupted")
 
-    def _hand_off(self, runner: TurnRunner) -> bool:
+    def _hand_off(self, runner: TurnRunner, route: RouteFunction) -> bool:
         """Start the next agent that the route chooses, or record that the limit is reached; False if the route ends the turn."""
         participants = self._participants
-        if self._route is None or not isinstance(participants, AgentTeam):
-            return False
-        chosen = participants.route_next(self._route)
-        if chosen is None:
+        chosen = participants.route_next(route) if isinstance(participants, AgentTeam) else None
+        if chosen is None or not isinstance(participants, AgentTeam):
             return False
         agent, text = chosen
         if runner.may_hand_off():
@@ -424,18 +424,3 @@ class ToolLoop:
 def _describe(error: Exception) -> str:
     """What a listener may read: the text of an error that is not ours may have anything in it (law L10)."""
     return str(error) if isinstance(error, AntiphonError) else f"{type(error).__name__} was raised; the log says more"
-
-
-class _EntryEvents:
-    """What is appended to the log, as events; also by a tool that runs in a thread."""
-
-    def __init__(self, emit: Callable[[LoopEvent], None]) -> None:
-        self._emit = emit
-        self._thread = get_ident()
-        self._event_loop = asyncio.get_running_loop()
-
-    def __call__(self, entry: HistoryEntry) -> None:
-        if get_ident() == self._thread:
-            self._emit(EntryAppended(entry))
-        else:
-            self._event_loop.call_soon_threadsafe(self._emit, EntryAppended(entry))

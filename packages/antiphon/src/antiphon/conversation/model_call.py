@@ -78,7 +78,7 @@ class PartsTracker(Assembler):
     ) -> ModelOutputEntry | None:
         """The entry for the log, or None if the answer is empty. `ended` marks an answer that was not finished."""
         parts = self.parts if self.replaced is None else self.replaced
-        if ended or len(parts) == 1:
+        if ended or (len(parts) == 1 and _is_empty(parts[0])):
             parts = tuple([part for part in parts if not _is_empty(part)])
             if ended and not parts:
                 return None
@@ -150,31 +150,42 @@ class ModelCall:
         self._allowance = allowance
         self._seconds = seconds
         self._on_retry = on_retry
+        self.usage: TokenUsage | None = None
+        """What the call used, if the provider reported it."""
         self._time_limit: asyncio.Timeout | None = None
         self._hooks = chat.executor.hooks
 
     async def run(self, listener: Callable[[ShownDelta], None] | None = None) -> None:
-        """Make the call; `listener` is called with each piece of the answer. Raises `ModelCallFailed`; and `CallRefused` if a hook refused.
+        """Make the call; `listener` gets each piece of the answer. Raises `ModelCallFailed`; and `CallRefused` if a hook refused.
 
         A model that turns out to have no tools is called again, with the tools described in its prompt; one that refuses the
         request as too long, with a smaller one, if the conversation may be compacted.
         """
-        try:
-            await self._run_once(listener)
-        except ModelCallFailed as failure:
-            if not self.chat.embedded.can_retry(failure.error, self.model) and (
-                self.purpose or not await self.chat.shrink_after(failure.error, self._tools, self._asked)
-            ):
-                raise
-            await self._run_once(listener)
+        is_retry = False
+        while True:
+            try:
+                if self._seconds is not None:
+                    await self._run_in_time(listener, self._seconds)
+                else:
+                    async for _ in self.stream(
+                        listener, yields=False
+                    ):  # it yields nothing, so it is never left half-way
+                        pass
+            except ModelCallFailed as failure:
+                if is_retry or not await self._can_retry(failure.error):
+                    raise
+                is_retry = True
+            else:
+                return
 
-    async def _run_once(self, listener: Callable[[ShownDelta], None] | None) -> None:
+    async def _can_retry(self, error: ProviderError) -> bool:
+        if self.chat.embedded.can_retry(error, self.model):
+            return True
+        return not self.purpose and await self.chat.shrink_after(error, self._tools, self._asked)
+
+    async def _run_in_time(self, listener: Callable[[ShownDelta], None] | None, seconds: float) -> None:
         """Make the call within its time. If that is over, the stream is cancelled, and the partial answer is the answer."""
-        if self._seconds is None:
-            async for _ in self.stream(listener, yields=False):  # it yields nothing, so it is never left half-way
-                pass
-            return
-        limit = self._time_limit = asyncio.timeout(self._seconds)
+        limit = self._time_limit = asyncio.timeout(seconds)
         try:
             async with limit:
                 async for _ in self.stream(listener, yields=False):
@@ -187,7 +198,7 @@ class ModelCall:
     async def stream(
         self, listener: Callable[[ShownDelta], None] | None = None, *, yields: bool = True
     ) -> AsyncGenerator[ModelOutputDelta, None]:
-        """Make the call once. Its deltas are yielded; without `yields`, the pieces of the answer go to the listener, if there is one.
+        """Make the call once. Its deltas are yielded; without `yields`, the pieces of the answer go to a listener, if any.
 
         A reader that stops interrupts the model; the partial answer is appended and marked.
         """
@@ -355,6 +366,7 @@ class ModelCall:
             missing = self._allowance.missing_in(tracker.usage, is_complete=not self.stop_reason)
             if missing is not None:
                 extra |= estimate(missing)
+        self.usage = tracker.usage
         metadata = EntryMetadata(
             source=self.source, duration=int(seconds * 1e6) / 1e6, usage=tracker.usage, error=error, extra=extra or None
         )
@@ -373,7 +385,10 @@ class ModelCall:
         else:
             kinds = {*map(type, output.content)}
             if ToolCallRequest in kinds:
-                self._request_approval(output)
+                # Before the output, so that its calls are never in the log without the request (law L11).
+                executor = self.executor or chat.executor
+                if for_approval := executor.calls_for_approval(output.tool_calls):
+                    request_approval(chat.history, for_approval, self.source)
             output = chat.history.append(output)
             if Native in kinds and not self.stop_reason:
                 from antiphon.conversation.compaction.native import record_compaction
@@ -384,21 +399,10 @@ class ModelCall:
             for body in report.bodies:
                 chat.history.append(DebugLogEntry("request body", body.decode(), metadata=body_metadata))
 
-    def _request_approval(self, output: ModelOutputEntry) -> None:
-        """Before the output, so that its calls are never in the log without the request (law L11)."""
-        executor = self.executor or self.chat.executor
-        if for_approval := executor.calls_for_approval(output.tool_calls):
-            request_approval(self.chat.history, for_approval, self.source)
-
     def _note(self, category: str, text: str, metadata: EntryMetadata) -> None:
         if self._tracker.usage is not None or self.purpose:
             metadata = with_model_calls(metadata, [ModelCallUsage(self.options.report.origin, self._tracker.usage)])
         self.chat.history.append(DebugLogEntry(category, text, metadata=metadata))
-
-    @property
-    def usage(self) -> TokenUsage | None:
-        """What the call used, if the provider reported it."""
-        return self._tracker.usage
 
     @property
     def answer(self) -> SideAnswer:
@@ -485,7 +489,7 @@ class EmbeddedCallPolicy:
     def prepare(
         self, context: LiveContext, options: ProviderCallOptions, version: int
     ) -> tuple[LiveContext, ProviderCallOptions, Callable[[int, str], EmbeddedCalls] | None]:
-        """The call as the model can read it, and what makes a reader of its answer from the index of the first text on."""
+        """The call as the model can read it, and what makes a reader of its answer."""
         if self.setting is False:
             return context, options, None
         embedded, mode = self._reading, self.setting

@@ -87,6 +87,8 @@ class RunLimits(Struct, frozen=True, kw_only=True):
     @classmethod
     def of(cls, limits: RunLimits | None, given: Mapping[str, Any]) -> RunLimits:
         """`limits`, or those with the values of `given` that are not None."""
+        if limits is None and not given:
+            return _LIMITS
         given = {name: value for name, value in given.items() if value is not None}
         if limits is not None and given:
             raise ConversationError("give limits= or single limits, not both")
@@ -112,16 +114,6 @@ class RunLimits(Struct, frozen=True, kw_only=True):
             if value is not None and not value > 0:
                 raise ConversationError(f"{name}={value}: must be above 0")
 
-    def exceeded(self, turn: Turn) -> EndReason | None:
-        """The limit of a turn that this one has reached, if any."""
-        if turn.rounds >= self.max_rounds:
-            return "max_rounds"
-        if turn.failed_rounds >= self.max_failed_rounds:
-            return "failed_rounds"
-        if turn.repeats >= self.max_repeats > 0:
-            return "repeated_calls"
-        return None
-
     def notice(self, reason: EndReason, turn: Turn) -> str:
         """The text about the limit that the model sees."""
         text = {
@@ -134,6 +126,9 @@ class RunLimits(Struct, frozen=True, kw_only=True):
             "call_budget": f"The limit of {self.max_calls} tool calls is reached.",
         }[reason]
         return f"{text} No tool can be called any more in this turn: answer now with what you have, and say what is missing."
+
+
+_LIMITS = RunLimits()
 
 
 class RunTotals:

@@ -254,9 +254,16 @@ class RunMeter:
 
     def exceeded(self, turn: Turn) -> tuple[EndReason, str] | None:
         """The limit that is reached, if any, and the text about it that the model sees."""
-        reason = self.limits.exceeded(turn)
+        limits = self.limits
+        reason: EndReason | None = None
+        if turn.rounds >= limits.max_rounds:
+            reason = "max_rounds"
+        elif turn.failed_rounds >= limits.max_failed_rounds:
+            reason = "failed_rounds"
+        elif turn.repeats >= limits.max_repeats > 0:
+            reason = "repeated_calls"
         if reason is not None:
-            return reason, self.limits.notice(reason, turn)
+            return reason, limits.notice(reason, turn)
         return self.exceeded_by_run(turn) if self._limits_run else None
 
     def exceeded_by_run(self, turn: Turn) -> tuple[EndReason, str] | None:

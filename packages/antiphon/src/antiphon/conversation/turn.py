@@ -140,11 +140,6 @@ class Turn:
         return self.output.response_markdown if self.output is not None else ""
 
     @property
-    def is_from_person(self) -> bool:
-        """Whether a person's message began it, and so a run."""
-        return self.input is not None and self.input.channel != AGENT_CHANNEL
-
-    @property
     def has_failed(self) -> bool:
         """Whether the provider cut the last answer off: the model must be called again."""
         return self.output is not None and self.output.stop_reason == FAILED

@@ -36,7 +36,7 @@ from antiphon.conversation.inbox import admit
 from antiphon.conversation.model_call import ModelCall
 from antiphon.conversation.run import RunLimits
 from antiphon.conversation.run_meter import CallAllowance, RunMeter, current_meter
-from antiphon.conversation.turn import AGENT_PREFIX, INTERRUPTED, REFUSAL, Turn
+from antiphon.conversation.turn import AGENT_PREFIX, FAILED, INTERRUPTED, REFUSAL, Turn
 from antiphon.errors import CallRefused, ContextLimitReached
 from antiphon.history import (
     ApprovalRequestedEntry,
@@ -180,7 +180,7 @@ class TurnRunner:
         turn = chat.turn
         if not turn.open_calls and not turn.needs_model and inbox.items():
             admit(chat.history, turn, "user")  # the run is over: a message that waits begins the next one
-        elif turn.has_failed and not turn.ended:
+        elif turn.output is not None and turn.output.stop_reason == FAILED and not turn.ended:
             self._discard_failed_output(turn)
         self.meter.start()
         token = current_meter.set(self.meter)  # for agents that work as tools
@@ -398,7 +398,7 @@ class ActiveTurn:
 
     async def wait(self) -> None:
         """Wait for the task and raise its error, if it has one."""
-        if not self.was_interrupted:
+        if not (self.is_interrupted and self.task.cancelled()):
             await self.task
 
 

@@ -205,7 +205,16 @@ class CallExecution(Struct, eq=False):
         if tool is None:
             raise ToolError(self._unknown_tool_error())
         arguments = read_arguments(tool, self.call)
-        converted = self._validate(tool, arguments)
+        try:
+            converted = tool.validate(arguments)
+        except ToolError:
+            raise
+        except Exception as error:  # of a validator the application wrote
+            logger.warning(
+                "%s could not check the arguments of call %s", tool.name, self.call.tool_call_id, exc_info=error
+            )
+            words = exception_text(error)[:500]
+            raise ToolError(f"{tool.name} could not check its arguments, and was not run: {words}") from error
         if tool.cache_seconds is None:
             return self._run_with_retries(tool, converted)
         return self._cached_result(tool, arguments, converted, tool.cache_seconds)
@@ -234,18 +243,6 @@ class CallExecution(Struct, eq=False):
         more = f" and {len(registry) - NAMES_LISTED} more" if len(registry) > NAMES_LISTED else ""
         form = "" if self.call.is_readable else f" {TEXT_FORM}"
         return f"Unknown tool {preview_text(name)}.{guess} The tools are: {names}{more}.{form}"
-
-    def _validate(self, tool: Tool, arguments: dict[str, Any]) -> dict[str, Any]:
-        try:
-            return tool.validate(arguments)
-        except ToolError:
-            raise
-        except Exception as error:  # of a validator the application wrote
-            words = exception_text(error)
-            logger.warning(
-                "%s could not check the arguments of call %s", tool.name, self.call.tool_call_id, exc_info=error
-            )
-            raise ToolError(f"{tool.name} could not check its arguments, and was not run: {words[:500]}") from error
 
     async def _run_with_retries(self, tool: Tool, arguments: dict[str, Any]) -> ToolCallResult:
         """Run the tool, again as often as it allows."""

@@ -307,7 +307,8 @@ class CallRunner(Struct, eq=False):
     def started(self, call: ToolCallRequest, tool: Tool | None, idempotency_key: str) -> None:
         """Write down that a tool is about to run, before it does, and with which arguments."""
         if tool is not None:
-            asked = apply_edit(self._running[call.tool_call_id]).arguments
+            state = self._running[call.tool_call_id]
+            asked = (state.call if state.decision is None else apply_edit(state)).arguments
             digest = hashlib.sha256(call.arguments.encode("utf-8", "surrogatepass")).hexdigest()
             metadata = EntryMetadata(argument_digest=f"sha256:{digest}")
             self.history.append(

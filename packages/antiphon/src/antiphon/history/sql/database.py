@@ -114,7 +114,10 @@ class SqliteDatabase(Database):
         return db.execute(statement, self._bound(statement, values)).fetchall()
 
     def _bound(self, statement: str, values: Mapping[str, object]) -> dict[str, object]:
-        bound = {name: value if type(value) is int else _bind_for_sqlite(value) for name, value in values.items()}
+        bound: dict[str, object] = dict(values)
+        for name, value in values.items():
+            if type(value) is not int:
+                bound[name] = _bind_for_sqlite(value)
         for name in _time_names(statement):
             bound[name] = self.time(name, values)
         return bound

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from antiphon.parts import NativeExtras, OutputPart, Text, ToolCallRequest
 from antiphon.tools.embedded.markdown_context import MarkdownContext
@@ -88,6 +88,8 @@ class Scanner:
         """The text is over: a call that only lacks its closer counts."""
         if self._held:
             self._scan("", is_ended=True)
+        elif not self._white:
+            return []
         self._release_white()
         return self._take_chunks()
 
@@ -211,8 +213,7 @@ def _split(text: str, offer: KnownTools, ids: _CallIds) -> list[Text | ToolCallR
 
 def with_calls_read(output: ModelOutput, tools: Iterable[str | ToolDefinition]) -> ModelOutput:
     """A whole answer with the calls of `tools` that are written in its texts, as `EmbeddedCalls` reads a stream."""
-    offer, ids = _offer_of(tools), _CallIds("")
-    ids.answer_id = output.id
+    offer, ids = _offer_of(tools), _CallIds("", output.id)
     others = tuple(_with_calls(other, offer, ids) for other in output.others)
     return structs.replace(_with_calls(output, offer, ids), others=others)
 
@@ -235,13 +236,12 @@ def _with_calls(output: ModelOutput, offer: KnownTools, ids: _CallIds) -> ModelO
     return structs.replace(output, parts=tuple(parts), stop_reason="tool_calls" if ended else output.stop_reason)
 
 
-class _CallIds:
+class _CallIds(Struct):
     """Gives calls their ids, one after the other."""
 
-    def __init__(self, seed: str) -> None:
-        self.seed = seed
-        self.answer_id = ""
-        self._count = 0
+    seed: str
+    answer_id: str = ""
+    _count: int = 0
 
     def request(self, call: ParsedCall) -> ToolCallRequest:
         source = "\0".join((self.seed, self.answer_id, str(self._count), call.tool_name, call.arguments))
@@ -250,17 +250,14 @@ class _CallIds:
         return ToolCallRequest(call.tool_name, f"call_{digest[:20]}", call.arguments)
 
 
-class _TextPart:
+class _TextPart(Struct):
     """A text part of the stream we read, and what it has become so far."""
 
-    __slots__ = ("candidate", "has_given", "native", "open_index", "scanner")
-
-    def __init__(self, scanner: Scanner, candidate: int, native: NativeExtras | None) -> None:
-        self.scanner = scanner
-        self.candidate = candidate
-        self.native = native
-        self.open_index: int | None = None
-        self.has_given = False
+    scanner: Scanner
+    candidate: int
+    native: NativeExtras | None
+    open_index: int | None = None
+    has_given: bool = False
 
 
 class EmbeddedCalls:
@@ -282,8 +279,7 @@ class EmbeddedCalls:
         self._tools = tools
         self._only_closed = only_closed
         self._offer: KnownTools | None = None
-        self._naming = _CallIds(id_seed)
-        self._naming.answer_id = answer_id
+        self._naming = _CallIds(id_seed, answer_id)
         self._texts: dict[int, _TextPart] = {}
         self._indexes: dict[int, int] = {}
         self._next_index = first_index
