@@ -25,9 +25,9 @@ from antiphon.conversation.events import (
     ToolCallStarted,
 )
 from antiphon.conversation.loop import ToolLoop
-from antiphon.conversation.model_call import PartsTracker, SideAnswer
+from antiphon.conversation.model_call import PartsTracker
 from antiphon.conversation.model_settings import ModelSettings
-from antiphon.conversation.run import RunLimits, RunResult, RunTotals
+from antiphon.conversation.run import RunLimits, RunResult, RunTotals, SideAnswer
 from antiphon.conversation.turn import Round, Turn, rounds_of
 
 __all__ = [

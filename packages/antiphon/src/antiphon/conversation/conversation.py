@@ -23,9 +23,9 @@ from antiphon.context.live import RenderedContextEntry
 from antiphon.conversation.compaction.recall import offer_recall
 from antiphon.conversation.compaction.token_check import CompactionSetting, TokenCheck
 from antiphon.conversation.message import ThreadView
-from antiphon.conversation.model_call import EmbeddedCallPolicy, ModelCall, ReportNotes, SideAnswer
+from antiphon.conversation.model_call import EmbeddedCallPolicy, ModelCall, ReportNotes
 from antiphon.conversation.model_settings import SettingsLike, check_model, read_settings
-from antiphon.conversation.run import RunTotals
+from antiphon.conversation.run import RunTotals, SideAnswer
 from antiphon.conversation.run_meter import CallPrice, current_meter
 from antiphon.conversation.turn import AGENT_CHANNEL, Turn, find_call_state
 from antiphon.errors import ApprovalPending, CallRefused, ConversationError

@@ -18,10 +18,11 @@ from time import perf_counter
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from msgspec import Struct, structs
+from msgspec import structs
 
 from antiphon.context import LiveContext
 from antiphon.context.model_usage import ModelCallUsage, estimate, with_model_calls
+from antiphon.conversation.run import SideAnswer
 from antiphon.conversation.run_meter import CallAllowance
 from antiphon.conversation.turn import FAILED, INTERRUPTED
 from antiphon.errors import ConversationError
@@ -51,16 +52,6 @@ ShownDelta: TypeAlias = PartDelta | PartStarted
 
 TIME_BUDGET = "time_budget"
 COST_BUDGET = "cost_budget"
-
-
-class SideAnswer(Struct, frozen=True):
-    """The answer of a side call. It is not part of the conversation; the log has what the call used."""
-
-    text: str
-    parts: tuple[OutputPart, ...] = ()
-    origin: Origin = Origin()
-    usage: TokenUsage | None = None
-    stop_reason: str = ""
 
 
 class PartsTracker(Assembler):
@@ -150,8 +141,7 @@ class ModelCall:
         self._allowance = allowance
         self._seconds = seconds
         self._on_retry = on_retry
-        self.usage: TokenUsage | None = None
-        """What the call used, if the provider reported it."""
+        self.usage: TokenUsage | None = None  # as far as the provider reported it
         self._time_limit: asyncio.Timeout | None = None
         self._hooks = chat.executor.hooks
 
@@ -179,9 +169,9 @@ class ModelCall:
                 return
 
     async def _can_retry(self, error: ProviderError) -> bool:
-        if self.chat.embedded.can_retry(error, self.model):
-            return True
-        return not self.purpose and await self.chat.shrink_after(error, self._tools, self._asked)
+        return self.chat.embedded.can_retry(error, self.model) or (
+            not self.purpose and await self.chat.shrink_after(error, self._tools, self._asked)
+        )
 
     async def _run_in_time(self, listener: Callable[[ShownDelta], None] | None, seconds: float) -> None:
         """Make the call within its time. If that is over, the stream is cancelled, and the partial answer is the answer."""
@@ -228,32 +218,25 @@ class ModelCall:
                         reader, reads_text = reads_text(delta.index, tracker.id), None
                     for read in (delta,) if reader is None else reader.feed(delta):
                         add(read)
-                        if show is not None:
-                            if type(read) is PartDelta or type(read) is PartStarted:
-                                show(read)
-                        elif is_yielded:
+                        if is_yielded:
                             yield read
+                        elif show is not None and (type(read) is PartDelta or type(read) is PartStarted):
+                            show(read)
                     if allowance is not None and not allowance.can_go_on(delta):
                         self.ended = COST_BUDGET
                         await deltas.aclose()
                         break
                 else:
                     self._is_complete = True
-                for read in reader.close() if reader is not None else ():
+                for read in reader.close() if reader is not None else ():  # of a stream that just stopped
                     add(read)
-                    if show is not None:
-                        if type(read) is PartDelta or type(read) is PartStarted:
-                            show(read)
-                    elif is_yielded:
-                        yield read
                 if self._hooks and await self._run_after_hooks() and is_held:
                     for index, part in enumerate(self._tracker.final_parts):
                         for delta in deltas_from_part(index, part):
-                            if listener is not None:
-                                if type(delta) is PartDelta or type(delta) is PartStarted:
-                                    listener(delta)
-                            elif yields:
+                            if yields:
                                 yield delta
+                            elif listener is not None and isinstance(delta, ShownDelta):
+                                listener(delta)
             except BaseException:
                 await deltas.aclose()
                 raise

@@ -30,12 +30,13 @@ from antiphon.history import (
     HistoryEntry,
     ModelInputEntry,
     ModelOutputEntry,
+    Origin,
     RollbackEntry,
     SetSystemInstructionEntry,
     ToolCallResultsEntry,
     ToolCallStartedEntry,
 )
-from antiphon.parts import TokenUsage, ToolCallRequest, ToolCallResult
+from antiphon.parts import OutputPart, TokenUsage, ToolCallRequest, ToolCallResult
 from antiphon.prices import PriceTable, Spend, spend_of
 from antiphon.wire.output import ProviderError
 
@@ -320,6 +321,16 @@ class RunResult(Struct, Generic[T], frozen=True, kw_only=True, eq=False):
 
     def __str__(self) -> str:
         return self.text
+
+
+class SideAnswer(Struct, frozen=True):
+    """The answer of a side call. It is not part of the conversation; the log has what the call used."""
+
+    text: str
+    parts: tuple[OutputPart, ...] = ()
+    origin: Origin = Origin()
+    usage: TokenUsage | None = None
+    stop_reason: str = ""
 
 
 def _run_at_each(entries: list[HistoryEntry]) -> Iterator[int]:
