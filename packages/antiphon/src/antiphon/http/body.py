@@ -61,9 +61,10 @@ class PausedBody:
     """Whether its reader is woken only when it is complete."""
     is_over = False
     """Whether nothing more will arrive."""
+    waiter: asyncio.Future[None] | None = None
+    """Done when more has arrived, or nothing more will. Cancelling it loses nothing."""
     _unread: bytes | bytearray = b""
     _failure: TransportError | None = None
-    _waiter: asyncio.Future[None] | None = None
     _is_paused = False
 
     # What the connection calls: it is a `BodyReceiver`.
@@ -83,17 +84,17 @@ class PausedBody:
         if len(self._unread) > PAUSE_BYTES and not self._is_paused and self.flow is not None:
             self._is_paused = True
             self.flow.pause()
-        if self._waiter is not None:
+        if self.waiter is not None:
             self.wake()
 
     def on_complete(self) -> None:
         """The last byte has arrived."""
         self.is_over = True
-        waiter = self._waiter
+        waiter = self.waiter
         if self.receiver is not None:
             self.receiver.on_complete()
         elif waiter is not None and not waiter.done():  # as in `wake`
-            self._waiter = None
+            self.waiter = None
             waiter.set_result(None)
 
     def on_failure(self, error: TransportError) -> None:
@@ -157,13 +158,13 @@ class PausedBody:
         return data
 
     def wait(self) -> asyncio.Future[None]:
-        """Done when more has arrived, or nothing more will. Cancelling it loses nothing."""
-        waiter = self._waiter = asyncio.get_running_loop().create_future()
+        """A new `waiter`."""
+        waiter = self.waiter = asyncio.get_running_loop().create_future()
         return waiter
 
     def wake(self) -> None:
         """Let the reader look."""
-        waiter, self._waiter = self._waiter, None
+        waiter, self.waiter = self.waiter, None
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
 

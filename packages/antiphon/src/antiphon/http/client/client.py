@@ -96,7 +96,8 @@ class HttpClient:
                 if request.stream is not None:
                     await _send_body(connection, request, response)
                 if not response.status and not response.is_over:
-                    await response.wait()
+                    response.waiter = loop.create_future()
+                    await response.waiter
             except BaseException:
                 response.abort()
                 raise
