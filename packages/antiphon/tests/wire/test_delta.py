@@ -44,5 +44,5 @@ DELTAS: list[tuple[ModelOutputDelta, bool]] = [
 
 
 @pytest.mark.parametrize(("delta", "expected"), DELTAS, ids=lambda value: repr(value)[:40])
-def test_what_a_reader_sees(delta: ModelOutputDelta, expected: bool) -> None:
+def test_is_visible_where_a_reader_sees_something_new(delta: ModelOutputDelta, expected: bool) -> None:
     assert is_visible(delta) is expected

@@ -115,7 +115,7 @@ def test_why_it_stopped(word: Any, content: list[Any], stop: StopReason, kept: b
     assert written(output)[0]["stop_reason"] == word
 
 
-def test_other_fields_of_an_answer() -> None:
+def test_fields_without_a_place_are_native_and_written_again() -> None:
     body = answer(
         RAIN,
         stop_reason="refusal",

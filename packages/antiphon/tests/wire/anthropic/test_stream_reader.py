@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import random
 import sys
@@ -20,7 +19,6 @@ from antiphon.wire.delta import (
     Finished,
     Started,
 )
-from support.corpus import in_collection
 from support.examples import scaled
 from support.wire_formats import ANTHROPIC
 from wire.anthropic.bodies import json_values, streams, written_out
@@ -51,36 +49,11 @@ from wire.anthropic.stream_helpers import (
 read_response = ANTHROPIC.read_response
 
 
-def test_recorded_streams_equal_their_answers_for_any_chunking(capsys: pytest.CaptureFixture[str]) -> None:
-    dice = random.Random(1)
-    counts = {"streams": 0, "cuts": 0, "bytes": 0}
+def test_recorded_streams_equal_their_answers() -> None:
     for name, data in streams():
         deltas = read(data)
-        assert [type(delta) for delta in deltas if isinstance(delta, Finished | Failed)] == [Finished], name
-        assert isinstance(deltas[-1], Finished)
+        assert isinstance(deltas[-1], Finished), name
         assert meaning(output_of(deltas)) == meaning(read_response(assembled(events_of(data)))), name
-        variants = [
-            data,
-            b"\xef\xbb\xbf" + data,
-            data.replace(b"\n", b"\r\n"),
-            data.replace(b"\n", b"\r"),
-            data.rstrip(b"\n"),
-        ]
-        variants.append(data.replace(b"\n\n", b"\n\n: keep-alive\n\n"))
-        for variant in variants:
-            for _ in range(2):
-                cuts = sorted(dice.sample(range(len(variant)), min(dice.randrange(1, 60), len(variant))))
-                chunks = [variant[start:end] for start, end in itertools.pairwise([0, *cuts, len(variant)])]
-                assert read(*chunks) == deltas, name
-                counts["cuts"] += len(cuts)
-        if len(data) < 6000:
-            assert read(*(data[at : at + 1] for at in range(len(data)))) == deltas
-            counts["cuts"] += len(data)
-        counts["streams"] += 1
-        counts["bytes"] += len(data)
-    with capsys.disabled():
-        sys.stdout.write(f"\n{counts['streams']} streams of {counts['bytes']} bytes, cut {counts['cuts']} times\n")
-    assert counts["streams"] >= max(1, in_collection(251))
 
 
 def test_a_stream_that_is_cut_has_failed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -244,7 +217,7 @@ STREAM_CASES: dict[str, tuple[list[Any], tuple[Any, ...]]] = {
 
 
 @pytest.mark.parametrize("name", STREAM_CASES)
-def test_what_real_streams_do(name: str) -> None:
+def test_deviations_of_real_streams_are_understood(name: str) -> None:
     events, parts = STREAM_CASES[name]
     deltas = read(written_out(events))
     assert output_of(deltas).parts == parts
@@ -340,7 +313,7 @@ def test_an_error_in_the_middle() -> None:
 
 
 @pytest.mark.parametrize("data", [b"{", b'{"type": "ping"', b"5", b"null", b'"text"', b"\xff", b"[" * 100_000])
-def test_what_is_not_an_event_is_a_failure(data: bytes) -> None:
+def test_an_event_that_is_not_an_object_is_a_failure(data: bytes) -> None:
     deltas = read(written_out([start()]) + b"data: " + data + b"\n\n" + written_out([finish(), STOP]))
     assert isinstance(deltas[-1], Failed)
     assert deltas[-1].error.kind == "server"

@@ -89,7 +89,7 @@ def test_why_it_stopped(word: Any, stop: StopReason) -> None:
     assert normalised_response(write(output)[0]) == normalised_response(body)
 
 
-def test_calls_are_known_by_their_presence() -> None:
+def test_calls_decide_the_stop_reason() -> None:
     call = {"functionCall": {"name": "f", "args": {}}}
     assert read_response(answer(call)).stop_reason == "tool_calls"
     assert read_response(answer(call, finishReason="MAX_TOKENS")).stop_reason == "length"
@@ -209,7 +209,7 @@ def test_an_answer_from_another_model() -> None:
         (ModelOutput(others=(ModelOutput(parts=(Refusal("no"),)),)), "others[0].parts[0].refusal"),
     ],
 )
-def test_what_an_answer_loses(output: ModelOutput, path: str) -> None:
+def test_losses_of_an_answer_name_their_path(output: ModelOutput, path: str) -> None:
     assert [loss.path for loss in write(output)[1]] == [path]
 
 

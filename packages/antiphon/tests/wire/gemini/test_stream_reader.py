@@ -26,7 +26,8 @@ from antiphon.wire.tools.call_ids import GENERATED_ID_PREFIX
 from support.corpus import in_collection
 from support.wire_formats import GEMINI
 from wire.gemini.bodies import as_array, as_events, camel, streams, values
-from wire.gemini.stream_helpers import assembled, check_grammar, failure, read, rewritten
+from wire.gemini.stream_helpers import assembled, failure, read, rewritten
+from wire.stream_grammar import check_grammar
 
 read_response = GEMINI.read_response
 
@@ -41,33 +42,6 @@ def chunk(*parts: Any, finish: str | None = None, **rest: Any) -> dict[str, Any]
     if finish:
         candidate["finishReason"] = finish
     return {"candidates": [candidate], "responseId": "r", "modelVersion": "m", **rest}
-
-
-def test_a_stream_does_not_depend_on_chunking(capsys: pytest.CaptureFixture[str]) -> None:
-    chance = random.Random(7)
-    cuts = finished = 0
-    recorded = streams()
-    for name, data in recorded:
-        whole = read(data)
-        check_grammar(whole)
-        finished += isinstance(whole[-1], Finished)
-        for _ in range(6):
-            pieces = cut(data, [chance.randrange(len(data)) for _ in range(chance.choice([1, 3, 40]))])
-            assert read(*pieces) == whole, name
-            cuts += 1
-        if len(data) < 4_000:
-            assert read(*(data[place : place + 1] for place in range(len(data)))) == whole, name
-            cuts += 1
-        if data.startswith(b"data:"):
-            lines = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-            for ending in (b"\n", b"\r\n", b"\r"):
-                other = b"\xef\xbb\xbf: hello\n\n".replace(b"\n", ending) + lines.replace(b"\n", ending)
-                assert read(*cut(other, [chance.randrange(len(other)) for _ in range(9)])) == whole, name
-                assert failure(whole) or read(other.rstrip()) == whole, name
-                cuts += 2
-    assert finished > len(recorded) - 12
-    with capsys.disabled():
-        print(f"\n{len(recorded)} Gemini streams, {finished} of them finished, read in {cuts} cuts")
 
 
 def test_events_and_the_array_give_the_same() -> None:
@@ -310,7 +284,7 @@ def test_an_invalid_stream_is_a_failure(data: bytes, kind: str) -> None:
         assert error.kind == kind
 
 
-def test_what_a_proxy_appends_is_passed_over() -> None:
+def test_events_that_a_proxy_appends_are_ignored() -> None:
     data = as_events([chunk({"text": "a"}, finish="STOP")]) + b"data: [DONE]\n\n"
     assert assembled(read(data)).parts == (Text("a"),)
 

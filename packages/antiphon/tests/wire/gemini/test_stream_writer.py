@@ -26,7 +26,8 @@ from antiphon.wire.output import ProviderError
 from support.wire_formats import GEMINI
 from wire.gemini.bodies import streams
 from wire.gemini.official_sdk import Server
-from wire.gemini.stream_helpers import assembled, check_grammar, failure, read, rewritten
+from wire.gemini.stream_helpers import assembled, failure, read, rewritten
+from wire.stream_grammar import check_grammar
 
 StreamWriter = GEMINI.stream_writer
 

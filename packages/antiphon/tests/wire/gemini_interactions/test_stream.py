@@ -96,25 +96,17 @@ def test_a_status_that_ends_an_answer_is_enough() -> None:
     assert last.stop_reason == "tool_calls"
 
 
-def test_every_carried_stream_fits_the_specification_and_is_read_in_every_cut(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """L6 over the recorded streams of generateContent and Messages, written as streams of this API."""
-    chance, count, cuts = random.Random(6), 0, 0
+def test_every_carried_stream_fits_the_specification() -> None:
+    """The recorded streams of generateContent and Messages, written as streams of this API."""
+    count = 0
     for data in streams(FORMAT):
         for one in events_of(data):
             assert problems(EVENT, one) == []
         deltas = read_stream(data)
-        for _ in range(3):
-            pieces = sorted(chance.sample(range(len(data)), min(20, len(data) - 1)))
-            assert read_stream(data, *pieces) == deltas
-            cuts += len(pieces)
         if not isinstance(deltas[-1], Failed):
             again = read_stream(write_stream(deltas))
             assert meaning(assembled(again)) == meaning(assembled(deltas))
         count += 1
-    with capsys.disabled():
-        print(f"\n{count} streams of the Interactions API, read in {cuts} cuts", end="")
     assert count > in_collection(300)
 
 

@@ -14,14 +14,8 @@ from antiphon.parts import (
 )
 from antiphon.wire import format as wire_format
 from antiphon.wire.delta import (
-    Failed,
-    Finished,
     ModelOutputDelta,
     PartDelta,
-    PartEnded,
-    PartExtended,
-    PartStarted,
-    Started,
 )
 from antiphon.wire.output import ModelOutput
 from antiphon.wire.provenance import spelling_in
@@ -37,31 +31,6 @@ PNG = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0K
 
 def stream(*chunks: Any, done: bool = True) -> bytes:
     return b"".join(map(event, chunks)) + (DONE if done else b"")
-
-
-def check_grammar(deltas: list[ModelOutputDelta]) -> None:
-    """Parts start once, in order, before they are spoken of; one terminal event, or one for each candidate, and it is last."""
-    begun: list[int] = []
-    ended: set[int] = set()
-    for place, delta in enumerate(deltas):
-        if isinstance(delta, Started):
-            assert place == 0
-        elif isinstance(delta, PartStarted):
-            assert delta.index == len(begun)
-            begun.append(delta.index)
-        elif isinstance(delta, PartDelta | PartExtended | PartEnded):
-            assert delta.index in begun
-            assert delta.index not in ended
-            if isinstance(delta, PartEnded):
-                ended.add(delta.index)
-    terminal = [delta for delta in deltas if isinstance(delta, Finished | Failed)]
-    assert terminal == deltas[-len(terminal) :] != []
-    if isinstance(terminal[-1], Failed):
-        assert len(terminal) == 1
-    else:
-        assert ended == set(begun)
-        numbers = [delta.candidate for delta in terminal if isinstance(delta, Finished)]
-        assert numbers == sorted(set(numbers))
 
 
 def without_spelling(output: ModelOutput) -> ModelOutput:

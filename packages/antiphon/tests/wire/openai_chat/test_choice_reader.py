@@ -31,12 +31,12 @@ from wire.openai_chat.stream_helpers import (
     USAGE,
     call,
     calls,
-    check_grammar,
     fragment,
     rewritten,
     stream,
     without_spelling,
 )
+from wire.stream_grammar import check_grammar
 
 read_response = CHAT.read_response
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from itertools import islice
 from typing import Any
 
 import msgspec
@@ -20,50 +19,18 @@ from antiphon.wire.delta import (
     Finished,
 )
 from antiphon.wire.rules import name_set
-from support.corpus import in_collection
 from support.wire_formats import CHAT
 from wire.openai_chat.bodies import FORMAT, all_streams, assembled, chunk, encoded, event, read_all
 from wire.openai_chat.stream_helpers import (
     DONE,
     STOP,
     USAGE,
-    check_grammar,
     rewritten,
     stream,
 )
+from wire.stream_grammar import check_grammar
 
 StreamReader = CHAT.stream_reader
-
-
-def test_recorded_streams_do_not_depend_on_chunking(capsys: pytest.CaptureFixture[str]) -> None:
-    """L6."""
-    chance = random.Random(7)
-    streams = cuts = finished = 0
-    for _, name, data in all_streams():
-        whole = read_all(data)
-        check_grammar(whole)
-        finished += isinstance(whole[-1], Finished)
-        ways = [[chance.randint(1, 40) for _ in range(9)], [chance.randint(1, 2000) for _ in range(9)]]
-        if len(data) < 6000:
-            ways.append([1])
-        for sizes in ways:
-            assert read_all(data, *sizes) == whole, name
-            cuts += len(data) * len(sizes) // sum(sizes)
-        streams += 1
-    with capsys.disabled():
-        print(f"\n  openai-chat streams: {streams} read ({finished} finished), {cuts} cuts", end="")
-    assert finished > in_collection(470)
-
-
-def test_line_ends_comments_and_byte_order_marks_are_ignored() -> None:
-    for _, name, data in islice(all_streams(), 0, None, 9):
-        whole = read_all(data)
-        plain = data.replace(b"\r\n", b"\n")
-        noisy = b": hello\n\n" + plain.replace(b"\n\n", b"\n\n: keep-alive\n\n")
-        for other in (plain.replace(b"\n", b"\r\n"), plain.replace(b"\n", b"\r"), b"\xef\xbb\xbf" + plain, noisy):
-            assert read_all(other) == whole, name
-            assert read_all(other, 3, 7, 1) == whole, name
-        assert read_all(plain.rstrip(b"\n")) == whole, name
 
 
 def finish_of(data: bytes) -> int:

@@ -35,7 +35,8 @@ from antiphon.wire.delta import (
 from antiphon.wire.output import ModelOutput, ProviderError
 from support.wire_formats import CHAT
 from wire.openai_chat.bodies import all_streams, assembled, read_all, served
-from wire.openai_chat.stream_helpers import DONE, check_grammar, is_of, rewritten, without_spelling
+from wire.openai_chat.stream_helpers import DONE, is_of, rewritten, without_spelling
+from wire.stream_grammar import check_grammar
 
 read_response = CHAT.read_response
 StreamWriter = CHAT.stream_writer
