@@ -25,7 +25,7 @@ from antiphon.wire.anthropic.response import RESPONSE_FIELDS, read_stop_reason, 
 from antiphon.wire.anthropic.shapes import unread_fields
 from antiphon.wire.delta import Finished, PartDelta, Started, UsageReported
 from antiphon.wire.shapes import INVALID
-from antiphon.wire.streams.reader import CUT, NamedEventReader, decode_json
+from antiphon.wire.streams.reader import CUT, GrowingObject, NamedEventReader, decode_json
 
 _DELTA_FIELDS = frozenset({"type", "stop_reason", "stop_sequence"})
 _MESSAGE_DELTA_FIELDS = frozenset({"type", "delta", "usage"})
@@ -74,9 +74,8 @@ class _OpenBlock(Struct):
     index: int
     kind: type
     delta: Any = None  # the kind of delta that has more of its text
-    data: dict[str, Any] = {}
+    data: GrowingObject | None = None
     pieces: list[str] = []  # of the input of a native block
-    texts: dict[str, list[str]] = {}  # the pieces of its other strings
     initial_arguments: str = ""  # arguments in the start of a call, used if no others follow
 
 
@@ -130,7 +129,7 @@ class StreamReader(NamedEventReader[StreamEvent]):
         part = read_output_block(block)
         if isinstance(part, Native):
             self._native = number
-            self._open[number] = _OpenBlock(self.parts.reserve(), Native, data=dict(block))
+            self._open[number] = _OpenBlock(self.parts.reserve(), Native, data=GrowingObject(dict(block)))
             self._fallback_model = _model_after_fallback(block) or self._fallback_model
             return
         arguments = text = ""
@@ -160,9 +159,9 @@ class StreamReader(NamedEventReader[StreamEvent]):
                 return
             self._start_block(number, {"type": "text" if type(delta) is TextDelta else "thinking"})
             block = self._open[number]
-        if block.kind is Native:
+        if block.data is not None:
             given = self._fields().get("delta")
-            _append_native(block, given if type(given) is dict else {})
+            _append_native(block, block.data, given if type(given) is dict else {})
             return
         if delta is None:
             delta = self._untyped_delta(block)
@@ -189,8 +188,8 @@ class StreamReader(NamedEventReader[StreamEvent]):
         block = self._open.pop(number, None)
         if block is None:
             return
-        if block.kind is Native:
-            self.parts.whole(Native(FORMAT, _complete_native(block)), index=block.index)
+        if block.data is not None:
+            self.parts.whole(Native(FORMAT, _complete_native(block, block.data)), index=block.index)
         else:
             self.parts.text(block.index, block.initial_arguments)
             self.parts.end(block.index)
@@ -271,34 +270,23 @@ def _model_after_fallback(block: dict[str, Any]) -> str:
     return model if type(model) is str else ""
 
 
-def _append_native(block: _OpenBlock, delta: dict[str, Any]) -> None:
-    """Add a delta to a native block: strings and lists are appended, everything else is replaced."""
-    if delta.get("type") == "input_json_delta":
-        if type(delta.get("partial_json")) is str:
-            block.pieces.append(delta["partial_json"])
-        return
-    if delta.get("type") == "citations_delta":
-        delta = {"citations": [delta.get("citation")]}
-    for name, value in delta.items():
-        if name == "type" or value is None:
-            continue
-        known = block.data.get(name)
-        if type(known) is str and type(value) is str:
-            block.texts.setdefault(name, [known]).append(value)
-        elif type(known) is list and type(value) is list:
-            known += value
-        else:
-            block.texts.pop(name, None)
-            block.data[name] = value
+def _append_native(block: _OpenBlock, data: GrowingObject, delta: dict[str, Any]) -> None:
+    """Add a delta to a native block."""
+    kind = delta.pop("type", None)
+    if kind == "citations_delta":
+        data.add({"citations": [delta.get("citation")]})
+    elif kind != "input_json_delta":
+        data.add(delta)
+    elif type(delta.get("partial_json")) is str:
+        block.pieces.append(delta["partial_json"])
 
 
-def _complete_native(block: _OpenBlock) -> dict[str, Any]:
-    block.data.update((name, "".join(pieces)) for name, pieces in block.texts.items())
-    text = "".join(block.pieces)
+def _complete_native(block: _OpenBlock, data: GrowingObject) -> dict[str, Any]:
+    whole, text = data.whole(), "".join(block.pieces)
     if not text:
-        return block.data
+        return whole
     try:
         value = decode_json(text)
     except INVALID:
         value = {"_raw": text}  # cut off by the token limit
-    return {**block.data, "input": value}
+    return {**whole, "input": value}

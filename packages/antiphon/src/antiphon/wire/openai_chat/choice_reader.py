@@ -37,7 +37,7 @@ from antiphon.wire.openai_chat.tools import is_object
 from antiphon.wire.provenance import LEGACY_FUNCTION
 from antiphon.wire.shapes import Loose
 from antiphon.wire.streams.json_array import ObjectBraces
-from antiphon.wire.streams.reader import PartStream
+from antiphon.wire.streams.reader import GrowingObject, PartStream
 
 _IGNORED_DELTA_FIELDS = frozenset(("padding", "token_id", "obfuscation"))
 _IGNORED_CHOICE_FIELDS = frozenset(("delta", "index", "message", "text", "token_ids", "role", "usage"))
@@ -70,28 +70,6 @@ class _Call(Struct):
         return self.merged is not None or self.is_object is True
 
 
-class _Detail(Struct):
-    """An entry of OpenRouter's details, and the pieces of its texts."""
-
-    fields: Any
-    texts: dict[str, list[str]] = {}
-
-    def add(self, entry: dict[str, Any]) -> None:
-        """More of the same entry: text is appended, everything else replaced."""
-        for key, value in entry.items():
-            known = self.fields.get(key)
-            if key in ("text", "summary") and type(known) is str and type(value) is str:
-                self.texts.setdefault(key, [known]).append(value)
-            elif value is not None:
-                self.texts.pop(key, None)
-                self.fields[key] = value
-
-    def whole(self) -> Any:
-        if not self.texts:
-            return self.fields
-        return {**self.fields, **{name: "".join(pieces) for name, pieces in self.texts.items()}}
-
-
 class ChoiceReader:
     """The state of one choice, whose parts go into `parts`. `cumulative_reasoning`: every chunk repeats the reasoning so far
     (MiniMax)."""
@@ -113,8 +91,9 @@ class ChoiceReader:
         self._choice: dict[str, Any] = {}
         self._message: dict[str, Any] = {}
         self._reasoning_state: dict[str, Any] = {}
-        self._audio: dict[str, Any] = {}
-        self._audio_pieces: dict[str, list[str]] = {}
+        self._logprobs: GrowingObject | None = None
+        self._audio = GrowingObject({}, ("transcript",))
+        self._audio_data: list[str] = []
 
     def read(self, choice: ChunkChoice, more: dict[str, Any] = _NOTHING) -> None:
         """Read the choice in one chunk; `more` has the fields that its shape does not name."""
@@ -155,16 +134,12 @@ class ChoiceReader:
         for key, value in more.items():
             if key not in _IGNORED_CHOICE_FIELDS and value != {}:
                 self._choice[key] = value
-        known = self._choice.get("logprobs")
-        if type(known) is dict and type(logprobs) is dict:
-            for name, value in logprobs.items():
-                before = known.setdefault(name, None)
-                if type(before) is list and type(value) is list:
-                    before += value
-                elif value is not None:
-                    known[name] = value
-        elif logprobs is not None and logprobs != {}:
-            self._choice["logprobs"] = logprobs
+        if type(logprobs) is dict and self._logprobs is not None:
+            self._logprobs.add(logprobs)
+        elif type(logprobs) is dict:
+            self._logprobs = GrowingObject(logprobs)
+        elif logprobs is not None:
+            self._choice["logprobs"], self._logprobs = logprobs, None
 
     def _read_reasoning(self, delta: DeltaShape, others: dict[str, Any]) -> None:
         given = {field: getattr(delta, field) for field in REASONING_FIELDS}
@@ -258,13 +233,9 @@ class ChoiceReader:
         self._end_part()
 
     def _read_audio(self, audio: dict[str, Any]) -> None:
-        for key, value in audio.items():
-            if key in ("data", "transcript") and type(value) is str:
-                self._audio_pieces.setdefault(key, []).append(value)
-                if key == "transcript":
-                    self._audio[key] = ""  # joined at the end
-            elif value is not None:
-                self._audio[key] = value
+        if type(audio.get("data")) is str:
+            self._audio_data.append(audio.pop("data"))
+        self._audio.add(audio)
 
     def _read_fragments(self, fragments: list[Any]) -> list[int]:
         """Read fragments; the number of the call that each of them belongs to, counted from the first call."""
@@ -302,6 +273,7 @@ class ChoiceReader:
             call = None  # without an id, a name and arguments start another call if the last one is complete
         if call is None:
             call = self._open_call()
+            call.source = LEGACY_FUNCTION if key == _LEGACY_CALL_KEY else None
         if key is not None:
             self._by_key[key] = call
         return call
@@ -367,19 +339,11 @@ class ChoiceReader:
         call.pending = []
 
     def _read_function_call(self, value: dict[str, Any]) -> None:
-        name, arguments = value.get("name"), value.get("arguments")
-        call = self._by_key.get(_LEGACY_CALL_KEY)
-        if call is None:
-            if not name and not arguments:
-                return
-            call = self._by_key[_LEGACY_CALL_KEY] = self._open_call()
-            call.id, call.source = f"call_function_{self._number}", LEGACY_FUNCTION
-        if type(name) is str and not call.name:
-            call.name = name
-        if call.number < 0 and call.name:
-            self._start_call(call)
-        if type(arguments) is str and arguments:
-            self._append(call, arguments)
+        """A piece of the only call of the legacy API."""
+        called = CalledFragment(value.get("name"), value.get("arguments"))
+        if called.name or called.arguments or _LEGACY_CALL_KEY in self._by_key:
+            call_id = f"call_function_{self._number}"
+            self._read_fragments([CallFragment(_LEGACY_CALL_KEY, call_id, function=called)])
 
     def close(self) -> None:
         """Emit what is pending, and end what is open."""
@@ -392,17 +356,16 @@ class ChoiceReader:
             if call.merged is not None:
                 self._parts.text(call.number, msgspec.json.encode(call.merged).decode())
             self._parts.end(call.number)
-        if self._audio or self._audio_pieces:
-            pieces = self._audio_pieces
-            spoken = {"transcript": "".join(pieces["transcript"])} if "transcript" in pieces else {}
-            audio = {**self._audio, **spoken, "data": _join_base64(pieces.get("data", []))}
+        if self._audio.fields or self._audio_data:
+            audio = {**self._audio.whole(), "data": _join_base64(self._audio_data)}
             if type(audio.get("id")) is str and audio["id"]:
                 self._emit_whole(read_audio_output(audio))
             else:
                 self._message["audio"] = audio
         details = self._reasoning_state.get("reasoning_details")
         if type(details) is list:
-            self._reasoning_state["reasoning_details"] = [detail.whole() for detail in details]
+            whole = [entry.whole() if type(entry) is GrowingObject else entry for entry in details]
+            self._reasoning_state["reasoning_details"] = whole
         if self._reasoning_state:
             self._emit_whole(Thinking(native={FORMAT: self._reasoning_state}))
 
@@ -410,6 +373,8 @@ class ChoiceReader:
         """The end of the choice; `extras` are those of the whole response."""
         parts = self._parts.of(self._number)
         reason = read_stop_reason(self.finish_reason, parts)
+        if self._logprobs is not None and self._logprobs.fields:
+            self._choice["logprobs"] = self._logprobs.whole()
         native = candidate_native(self.finish_reason, reason, parts, self._choice, self._message)
         if extras:
             native = {FORMAT: {**extras, **(native or {}).get(FORMAT, {})}}
@@ -440,22 +405,22 @@ def _merge_object(known: dict[str, Any], more: dict[str, Any]) -> None:
 
 
 def _append_details(known: Any, more: Any) -> Any:
-    """OpenRouter's details with more entries, each a `_Detail`; text of the same entry is appended."""
+    """OpenRouter's details with more entries; text of the same entry is appended."""
     if type(more) is not list or not more:
         return more if more else known
-    if type(known) is not list:
-        return [_Detail(entry) for entry in more]
+    details = known if type(known) is list else []
     for entry in more:
-        if type(entry) is dict and known and _same_detail(known[-1].fields, entry):
-            known[-1].add(entry)
+        last = details[-1] if details else None
+        if type(entry) is not dict:
+            details.append(entry)
+        elif type(last) is GrowingObject and type(known) is list and _is_same_detail(last.fields, entry):
+            last.add(entry)
         else:
-            known.append(_Detail(entry))
-    return known
+            details.append(GrowingObject(entry, ("text", "summary")))
+    return details
 
 
-def _same_detail(last: Any, entry: dict[str, Any]) -> bool:
-    if type(last) is not dict:
-        return False
+def _is_same_detail(last: dict[str, Any], entry: dict[str, Any]) -> bool:
     is_same = all(last.get(key) == entry.get(key) for key in ("type", "index"))
     return is_same and entry.get("type") in ("reasoning.text", "reasoning.summary")
 

@@ -12,7 +12,7 @@ item: an event of an item that was never announced opens one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import msgspec
@@ -82,6 +82,35 @@ class PartStream:
         index = self.start(part, candidate, index)
         self.text(index, arguments)
         self.end(index)
+
+
+class GrowingObject:
+    """An object that comes in pieces: strings and lists grow, everything else is replaced, and null changes nothing.
+
+    `growing` are the names of those that grow; None means all. Pieces of strings are joined once, at the end.
+    """
+
+    __slots__ = ("_growing", "_pieces", "fields")
+
+    def __init__(self, fields: dict[str, Any], growing: Container[str] | None = None) -> None:
+        self.fields = fields
+        self._growing = growing
+        self._pieces: dict[str, list[str]] = {}
+
+    def add(self, more: Mapping[str, Any]) -> None:
+        for name, value in more.items():
+            known: Any = self.fields.get(name)
+            grows = type(value) is type(known) and (self._growing is None or name in self._growing)
+            if grows and type(value) is str:
+                self._pieces.setdefault(name, [known]).append(value)
+            elif grows and type(value) is list:
+                known += value
+            elif value is not None:
+                self._pieces.pop(name, None)
+                self.fields[name] = value
+
+    def whole(self) -> dict[str, Any]:
+        return self.fields | {name: "".join(pieces) for name, pieces in self._pieces.items()}
 
 
 class EventSource(Protocol):
