@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 
 import antiphon.wire
 from antiphon.wire import FORMATS, formats
-from antiphon.wire.capabilities import Capabilities
 from antiphon.wire.format import DEFAULT_OPTIONS
-from antiphon.wire.rules import STRING, Checked, CrossRule, Object, RuleBook, Violation
+from antiphon.wire.rules import STRING, Object, Violation
+from antiphon.wire.rules.book import CrossRule, RuleBook
 from support.cases import each_case
 from support.examples import scaled
 from support.rule_cases import (
@@ -129,14 +129,15 @@ def test_every_rule_id_in_the_code_of_a_format_is_in_its_book(name: str) -> None
 
 def test_a_book_has_a_row_and_a_source_for_every_rule() -> None:
     row = Object(rule="XX-01", fields={"a": STRING})
-    cross = CrossRule("XX-02", lambda body, _: [("b", "risky")] if "b" in body else [], advisory=True)
+    advice = (CrossRule("XX-02", lambda body, _: [("b", "risky")] if "b" in body else []),)
     with pytest.raises(ValueError, match="XX-03"):
-        RuleBook({"XX-01": "here", "XX-02": "here", "XX-03": "nowhere"}, row, cross)
+        RuleBook("openai-chat", {"XX-01": "here", "XX-02": "here", "XX-03": "nowhere"}, row, advice=advice)
     with pytest.raises(ValueError, match="XX-02"):
-        RuleBook({"XX-01": "here"}, row, cross)
-    book = RuleBook({"XX-01": "here", "XX-02": "here"}, row, cross)
+        RuleBook("openai-chat", {"XX-01": "here"}, row, advice=advice)
+    book = RuleBook("openai-chat", {"XX-01": "here", "XX-02": "here"}, row, advice=advice)
     body = {"a": 1, "b": 2}
     errors = [Violation("XX-01", "a", "expected a string, got an integer"), Violation("XX-01", "b", "unknown field")]
-    assert book.check(Checked(body, Capabilities())) == errors
+    assert book.check_request(body) == errors
     advised = Violation("XX-02", "b", "risky", advisory=True)
-    assert book.check(Checked(body, Capabilities(), advisories=True)) == [*errors, advised]
+    assert book.check_request(body, advisories=True) == [*errors, advised]
+    assert book.check_request([]) == [Violation("XX-01", "", "expected an object, got an array")]

@@ -19,7 +19,7 @@ from msgspec import Struct
 from antiphon.wire.capabilities import Capabilities
 from antiphon.wire.loss import Loss
 from antiphon.wire.request import ModelRequest
-from antiphon.wire.rules import Check, Finding, is_whole_number
+from antiphon.wire.rules import Check, is_whole_number
 from antiphon.wire.rules.limits import UNSET, Choice, Limit, Texts
 
 NUMBER = (int, float)
@@ -168,14 +168,15 @@ class ParameterTable:
             if value is not None and value != default:
                 losses.append(Loss(field, field, self._no_such_parameter))
 
-    def find_refused(self, body: Mapping[str, Any], refused: Refusals) -> Iterator[tuple[str, Finding]]:
-        """The rule and the key of each parameter of a body that its model refuses."""
-        for row in self.rows:
+    def find_refused(self, body: Mapping[str, Any], refused: Refusals, rule: str) -> Iterator[tuple[str, str]]:
+        """The key of each parameter of a body that its model refuses by this rule, and why."""
+        for row in self.rows if refused else ():
             value = body.get(row.key)
             refusal = refused.get(row.field)
             if refusal is None or value is None or value == [] or _is_accepted_default(row, value, refusal):
                 continue
-            yield refusal.rule, (row.key, refusal.message)
+            if refusal.rule == rule:
+                yield row.key, refusal.message
 
 
 def _is_accepted_default(row: Parameter, value: Any, refusal: Refusal) -> bool:

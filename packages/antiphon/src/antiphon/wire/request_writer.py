@@ -23,7 +23,7 @@ from antiphon.wire.format import DEFAULT_OPTIONS, Format, WriteOptions, surrogat
 from antiphon.wire.loss import Loss, Losses
 from antiphon.wire.native_as_text import reasoning_as_text
 from antiphon.wire.request import Message, ModelRequest
-from antiphon.wire.rules import Fixes, Stage
+from antiphon.wire.rules.book import Fixes, Stage
 from antiphon.wire.tool_namespaces import namespaces_origin
 from antiphon.wire.tools.call_arguments import find_wrapped_tools, with_wrapped_calls
 

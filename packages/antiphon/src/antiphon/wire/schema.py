@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import lru_cache
 from graphlib import CycleError, TopologicalSorter
+from itertools import islice
 from typing import Any, Generic, TypeAlias, TypeVar
 
 import msgspec
@@ -28,7 +29,7 @@ T = TypeVar("T")
 SchemaPath: TypeAlias = "tuple[SchemaPath, str | int] | None"
 """The steps from the root, innermost last: keywords and names as text, positions in a list as numbers."""
 
-MAX_SCHEMA_PROBLEMS = 10
+_MAX_PROBLEMS = 10
 """How many problems of one schema are reported: a broken generator repeats itself."""
 _MAX_CACHED_SCHEMAS = 512
 _MAX_CACHED_BYTES = 32_768
@@ -193,7 +194,11 @@ def rewrite(schema: dict[str, Any], policy: SchemaPolicy, losses: list[Loss], pa
 
 
 def problems(schema: Any, policy: SchemaPolicy) -> Iterator[str]:
-    """What a target refuses in a schema."""
+    """What a target refuses in a schema, not too much of it."""
+    return islice(_problems(schema, policy), _MAX_PROBLEMS)
+
+
+def _problems(schema: Any, policy: SchemaPolicy) -> Iterator[str]:
     for path, node in walk(schema, policy.keywords):
         for keyword in _refused_keywords(node, policy):
             what = f"must be at most {policy.max_min_items}" if keyword == "minItems" else "is not supported"
@@ -249,6 +254,10 @@ def _required_problems(node: dict[str, Any]) -> Iterator[str]:
 
 def non_strict_problems(schema: dict[str, Any]) -> Iterator[str]:
     """What some models refuse in a schema even without strict mode (rule OC-32)."""
+    return islice(_non_strict_problems(schema), _MAX_PROBLEMS)
+
+
+def _non_strict_problems(schema: dict[str, Any]) -> Iterator[str]:
     if any(keyword in schema for keyword in _NOT_AT_ROOT):
         yield "must have type object, and no oneOf, anyOf, allOf, enum or not at the root"
     for path, node in walk(schema, STRICT_KEYWORDS):

@@ -28,6 +28,8 @@ MAX_STRICT_TOOLS, MAX_OPTIONAL_PARAMETERS, MAX_UNION_PARAMETERS = 20, 24, 16
 """Of all strict tools together (AN-16)."""
 FORCED_CHOICES = ("any", "tool")
 """The types of `tool_choice` that force a call, which not every model accepts (AN-17), nor thinking (AN-19)."""
+CHOICES = ("auto", *FORCED_CHOICES, "none")
+"""All of them."""
 THINKING_BLOCKS = ("thinking", "redacted_thinking")
 UNMARKED_BLOCKS = frozenset({*THINKING_BLOCKS, "fallback"})
 """The blocks that cannot have a cache breakpoint (AN-18)."""

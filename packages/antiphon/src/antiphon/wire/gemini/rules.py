@@ -1,4 +1,4 @@
-"""The rules of generateContent (GM-01 to GM-20) as rows, and the check of a request body.
+"""The rules of generateContent (GM-01 to GM-20) as rows.
 
 The API parses JSON as proto3, and so do the rows: camelCase or snake_case names, null as absent, one object for a list, unknown
 names as errors. Paths use the spelling of the body (`contents[1].parts[0].functionCall`). The model is in the URL: rules that
@@ -11,15 +11,15 @@ from collections.abc import Iterator
 from typing import Any
 
 from antiphon.wire import rules as rows
-from antiphon.wire.capabilities import EFFORTS, look_up, tool_name_matcher
-from antiphon.wire.capabilities.accepted_media import media_problems
-from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
+from antiphon.wire.capabilities import EFFORTS, tool_name_matcher
 from antiphon.wire.gemini import FORMAT, SPEC
 from antiphon.wire.gemini.native import as_list, get_field, spelling_used
 from antiphon.wire.gemini.parameters import PARAMETER_TABLE
 from antiphon.wire.gemini.schema import check_schema, is_object_root
 from antiphon.wire.gemini.shapes import DATA_FIELDS, MODES, NOT_WITH_CACHED_CONTENT, OTHER_PART_FIELDS, PARAMETERS
 from antiphon.wire.parameters import refused_fields
+from antiphon.wire.rules import ANY, STRING, Checked, Items, need, record
+from antiphon.wire.rules.book import CrossRule, Finding, RuleBook, accepted_media, drop_found, find_repeated
 from antiphon.wire.rules.sequence import Order, Problem, SequenceJudge
 from antiphon.wire.tools.names import PORTABLE_NAME_LENGTH
 from antiphon.wire.vendors.google import to_snake_case
@@ -34,18 +34,16 @@ def both_spellings(fields: dict[str, rows.Check]) -> dict[str, rows.Check]:
     return {spelling: row for name, row in fields.items() for spelling in (name, to_snake_case(name))}
 
 
-def proto(
-    rule: str, fields: dict[str, rows.Check], *also: rows.CrossRule | rows.CrossRules, unknown: str | None = None
-) -> rows.Object:
+def proto(rule: str, fields: dict[str, rows.Check], *also: rows.Check, unknown: str | None = None) -> rows.Object:
     """An object of proto3 JSON."""
     return rows.Object(rule=rule, fields=both_spellings(fields), also=also, unknown=unknown)
 
 
-def _repeated(rule: str, item: rows.Check) -> rows.Items:
-    return rows.Items(rule=rule, item=item, accepts_one=True)
+def _repeated(rule: str, item: rows.Check) -> Items:
+    return Items(rule=rule, item=item, accepts_one=True)
 
 
-def _find_inline_data(data: dict[str, Any], found: rows.Checked) -> Iterator[rows.Finding]:
+def _find_inline_data(data: dict[str, Any], found: Checked) -> Iterator[Finding]:
     base64, mime_type = data.get("data"), get_field(data, "mimeType")
     if not isinstance(base64, str) or base64.startswith("data:") or not base64.isascii():
         yield "data", "must be base64"
@@ -55,16 +53,16 @@ def _find_inline_data(data: dict[str, Any], found: rows.Checked) -> Iterator[row
         yield spelling_used(data, "mimeType"), f"{mime_type[:80]} is not supported"
 
 
-def _find_name(data: dict[str, Any], _: rows.Checked) -> Iterator[rows.Finding]:
+def _find_name(data: dict[str, Any], _: Checked) -> Iterator[Finding]:
     if not isinstance(data.get("name"), str) or not data["name"]:
         yield "name", "must not be empty"
 
 
 def _call(rule: str, arguments: str) -> rows.Object:
-    return proto(rule, {arguments: rows.OBJECT}, rows.CrossRule(rule, _find_name), unknown="")
+    return proto(rule, {arguments: rows.OBJECT}, CrossRule(rule, _find_name), unknown="")
 
 
-def _find_data(part: dict[str, Any], _: rows.Checked) -> Iterator[rows.Finding]:
+def _find_data(part: dict[str, Any], _: Checked) -> Iterator[Finding]:
     """A part has one kind of data."""
     given = [name for name, value in part.items() if value is not None and name in _DATA_SPELLINGS]
     yield from ((name, f"the part already has {given[0]}") for name in given[1:])
@@ -72,27 +70,27 @@ def _find_data(part: dict[str, Any], _: rows.Checked) -> Iterator[rows.Finding]:
         yield "", f"must have one of {', '.join(DATA_FIELDS)}"
 
 
-_DATA_SPELLINGS = both_spellings(dict.fromkeys(DATA_FIELDS, rows.ANY))
+_DATA_SPELLINGS = both_spellings(dict.fromkeys(DATA_FIELDS, ANY))
 _PART = proto(
     "GM-04",
     {
         **dict.fromkeys(DATA_FIELDS, rows.OBJECT),
-        **dict.fromkeys(OTHER_PART_FIELDS, rows.ANY),
-        "text": rows.STRING,
+        **dict.fromkeys(OTHER_PART_FIELDS, ANY),
+        "text": STRING,
         "functionCall": _call("GM-08", "args"),
         "functionResponse": _call("GM-09", "response"),
-        "inlineData": proto("GM-17", {}, rows.CrossRule("GM-17", _find_inline_data), unknown=""),
+        "inlineData": proto("GM-17", {}, CrossRule("GM-17", _find_inline_data), unknown=""),
     },
-    rows.CrossRule("GM-04", _find_data),
+    CrossRule("GM-04", _find_data),
 )
 
 
-def _find_role(content: dict[str, Any], _: rows.Checked) -> Iterator[rows.Finding]:
+def _find_role(content: dict[str, Any], _: Checked) -> Iterator[Finding]:
     if content.get("role") not in ("user", "model", "function", None, ""):
         yield "role", "must be user or model"
 
 
-def _find_empty_content(content: dict[str, Any], _: rows.Checked) -> Iterator[rows.Finding]:
+def _find_empty_content(content: dict[str, Any], _: Checked) -> Iterator[Finding]:
     # An empty model turn, replayed without the key `parts`, was accepted twice.
     if not as_list(content.get("parts")) and not (content.get("role") == "model" and "parts" not in content):
         yield "parts", "must not be empty"
@@ -101,33 +99,27 @@ def _find_empty_content(content: dict[str, Any], _: rows.Checked) -> Iterator[ro
 _CONTENT = rows.Object(
     rule="GM-01",
     unknown="GM-18",
-    fields={"role": rows.ANY, "parts": _repeated("GM-04", _PART)},
-    also=(rows.CrossRule("GM-02", _find_role), rows.CrossRule("GM-03", _find_empty_content)),
+    fields={"role": ANY, "parts": _repeated("GM-04", _PART)},
+    also=(CrossRule("GM-02", _find_role), CrossRule("GM-03", _find_empty_content)),
 )
 
 
-class _SystemPart(rows.Check, frozen=True):
-    """A part of the system instruction: text."""
-
-    def check(self, value: Any, at: rows.Path, found: rows.Checked) -> None:
-        if type(value) is not dict or any(get_field(value, name) is not None for name in DATA_FIELDS[1:]):
-            found.add(self.rule, at, "must be text")
-        elif value.get("text") is not None:
-            rows.STRING.under(self.rule).check(value["text"], (at, "text"), found)
+def _find_not_text(part: dict[str, Any], _: Checked) -> Iterator[Finding]:
+    if any(get_field(part, name) is not None for name in DATA_FIELDS[1:]):
+        yield "", "must be text"
 
 
-class _GoogleSchema(rows.Check, frozen=True):
+def _find_schema(name: str) -> CrossRule:
     """A schema in Google's subset of JSON Schema."""
 
-    def check(self, value: Any, at: rows.Path, found: rows.Checked) -> None:
-        for steps, message in check_schema(value):
-            place = at
-            for step in steps:
-                place = (place, step)
-            found.add(self.rule, place, message)
+    def find(value: dict[str, Any], _: Checked) -> Iterator[Finding]:
+        key = spelling_used(value, name)
+        return (((key, *steps), message) for steps, message in check_schema(value.get(key)))
+
+    return CrossRule("GM-12", find)
 
 
-def _find_parameters(declaration: dict[str, Any], _: rows.Checked) -> Iterator[rows.Finding]:
+def _find_parameters(declaration: dict[str, Any], _: Checked) -> Iterator[Finding]:
     json_schema = spelling_used(declaration, "parametersJsonSchema")
     key = "parameters" if declaration.get("parameters") is not None else json_schema
     if isinstance(declaration.get(key), dict) and not is_object_root(declaration[key]):
@@ -138,21 +130,15 @@ def _find_parameters(declaration: dict[str, Any], _: rows.Checked) -> Iterator[r
 
 _DECLARATION = proto(
     "GM-11",
-    {"name": rows.need(_TOOL_NAME), "parameters": _GoogleSchema(rule="GM-12"), "response": _GoogleSchema(rule="GM-12")},
-    rows.CrossRule("GM-12", _find_parameters),
+    {"name": need(_TOOL_NAME)},
+    _find_schema("parameters"),
+    _find_schema("response"),
+    CrossRule("GM-12", _find_parameters),
     unknown="",
 )
 
 
-class _Mode(rows.Check, frozen=True):
-    """The mode of function calling; some clients encode enums as numbers."""
-
-    def check(self, value: Any, at: rows.Path, found: rows.Checked) -> None:
-        if type(value) is not int and not (type(value) is str and value.upper() in MODES):
-            found.add(self.rule, at, f"must be one of {', '.join(MODES)}")
-
-
-def _find_allowed_names(config: dict[str, Any], _: rows.Checked) -> Iterator[rows.Finding]:
+def _find_allowed_names(config: dict[str, Any], _: Checked) -> Iterator[Finding]:
     mode = config.get("mode")
     is_other = mode is None or (
         type(mode) is str and mode.upper() in MODES and mode.upper() not in ("ANY", "VALIDATED")
@@ -161,29 +147,14 @@ def _find_allowed_names(config: dict[str, Any], _: rows.Checked) -> Iterator[row
         yield spelling_used(config, "allowedFunctionNames"), "is only allowed with mode ANY"
 
 
-_CALLING_CONFIG = proto("GM-13", {"mode": _Mode()}, rows.CrossRule("GM-13", _find_allowed_names), unknown="")
-
-
-_CONFIG = proto(
-    "GM-14",
-    {
-        **PARAMETER_TABLE.checks("generationConfig"),
-        "responseSchema": _GoogleSchema(rule="GM-12"),
-    },
-    rows.CrossRule("GM-14", lambda config, found: _find_refused(config, found)),
-    rows.CrossRule("GM-14", lambda config, found: _find_thinking(config, found)),
-    unknown="",
-)
-
-
-def _find_refused(config: dict[str, Any], found: rows.Checked) -> Iterator[rows.Finding]:
+def _find_refused(config: dict[str, Any], found: Checked) -> Iterator[Finding]:
     given = {name: get_field(config, name) for name in PARAMETER_TABLE.keys("generationConfig")}
     refused = refused_fields(found.model, "GM-14", "GM-14", given["temperature"], given["topP"])
-    for _, (name, message) in PARAMETER_TABLE.find_refused(given, refused):
-        yield spelling_used(config, str(name)), message
+    for name, message in PARAMETER_TABLE.find_refused(given, refused, "GM-14"):
+        yield spelling_used(config, name), message
 
 
-def _find_thinking(config: dict[str, Any], found: rows.Checked) -> Iterator[rows.Finding]:
+def _find_thinking(config: dict[str, Any], found: Checked) -> Iterator[Finding]:
     thinking, model = get_field(config, "thinkingConfig"), found.model
     if not isinstance(thinking, dict):
         return
@@ -204,13 +175,33 @@ def _find_thinking(config: dict[str, Any], found: rows.Checked) -> Iterator[rows
         yield (key, spelling_used(thinking, "thinkingLevel")), "the model does not support this level"
 
 
+_MODE = rows.either(
+    {
+        # Some clients encode enums as numbers.
+        int: ANY,
+        str: rows.String(accepts=lambda mode: mode.upper() in MODES, name=f"must be one of {', '.join(MODES)}"),
+    }
+)
+_CALLING_CONFIG = proto("GM-13", {"mode": _MODE}, CrossRule("GM-13", _find_allowed_names), unknown="")
+_CONFIG = proto(
+    "GM-14",
+    PARAMETER_TABLE.checks("generationConfig"),
+    _find_schema("responseSchema"),
+    CrossRule("GM-14", _find_refused),
+    CrossRule("GM-14", _find_thinking),
+    unknown="",
+)
 _BODY = proto(
     "GM-18",
     {
-        **dict.fromkeys(PARAMETERS, rows.ANY),
+        **dict.fromkeys(PARAMETERS, ANY),
         "contents": _repeated("GM-01", _CONTENT),
         "systemInstruction": rows.Object(
-            rule="GM-15", fields={"role": rows.ANY, "parts": _repeated("GM-15", _SystemPart())}
+            rule="GM-15",
+            fields={
+                "role": ANY,
+                "parts": _repeated("GM-15", record("GM-15", CrossRule("GM-15", _find_not_text), text=STRING)),
+            },
         ),
         "tools": _repeated(
             "GM-18",
@@ -229,15 +220,6 @@ _BODY = proto(
 )
 
 
-def check_request(
-    body: Any, options: WriteOptions = DEFAULT_OPTIONS, *, advisories: bool = False
-) -> list[rows.Violation]:
-    """The rules of generateContent that a request body breaks; `options.model` is the name in the URL."""
-    if not isinstance(body, dict):
-        return [rows.Violation("GM-01", "", rows.expected("an object", body))]
-    return RULES.check(rows.Checked(body, look_up(options.model, FORMAT, options.capabilities), advisories))
-
-
 def _contents(body: dict[str, Any]) -> list[Any]:
     return as_list(body.get("contents"))
 
@@ -254,7 +236,7 @@ def _has(part: Any, name: str) -> bool:
     return isinstance(part, dict) and get_field(part, name) is not None
 
 
-def _find_no_contents(body: dict[str, Any], _: rows.Checked) -> Iterator[rows.Finding]:
+def _find_no_contents(body: dict[str, Any], _: Checked) -> Iterator[Finding]:
     if not _contents(body):
         yield "contents", "* GenerateContentRequest.contents: contents is not specified"
 
@@ -286,7 +268,7 @@ def judge_order(contents: list[Any], *, is_continued: bool = False) -> list[Prob
     return judge.end()
 
 
-def _judge(body: dict[str, Any], _: rows.Checked) -> list[Problem]:
+def _judge(body: dict[str, Any], _: Checked) -> list[Problem]:
     return judge_order(_contents(body), is_continued=get_field(body, "cachedContent") is not None)
 
 
@@ -298,7 +280,7 @@ def _place_of(problem: Problem, body: Any) -> tuple[str | int, ...]:
     return ("contents", index)
 
 
-def _find_ending(body: dict[str, Any], found: rows.Checked) -> Iterator[rows.Finding]:
+def _find_ending(body: dict[str, Any], found: Checked) -> Iterator[Finding]:
     contents = _contents(body)
     if contents and _is_model(contents[-1]):
         parts = _parts(contents[-1])
@@ -306,7 +288,7 @@ def _find_ending(body: dict[str, Any], found: rows.Checked) -> Iterator[rows.Fin
             yield ("contents", len(contents) - 1), "the last turn must be the user's"
 
 
-def _find_signatures(body: dict[str, Any], found: rows.Checked) -> Iterator[rows.Finding]:
+def _find_signatures(body: dict[str, Any], found: Checked) -> Iterator[Finding]:
     """The first call of each step of the current turn carries its signature."""
     if not found.model.call_signatures:
         return
@@ -333,11 +315,7 @@ def _turn_start(contents: list[Any]) -> int:
     return 0
 
 
-def _find_media(body: dict[str, Any], found: rows.Checked) -> Iterator[rows.Finding]:
-    yield from media_problems(_contents(body), "contents", found.model, SPEC.media_blocks)
-
-
-def _find_cached_content(body: dict[str, Any], _: rows.Checked) -> Iterator[rows.Finding]:
+def _find_cached_content(body: dict[str, Any], _: Checked) -> Iterator[Finding]:
     if get_field(body, "cachedContent") and any(get_field(body, name) for name in NOT_WITH_CACHED_CONTENT):
         yield spelling_used(body, "cachedContent"), f"excludes {', '.join(NOT_WITH_CACHED_CONTENT)}"
 
@@ -352,18 +330,14 @@ def _declarations(body: dict[str, Any]) -> Iterator[tuple[tuple[str | int, ...],
                     yield ("tools", index, key, position, "name"), name
 
 
-def _find_repeated_names(body: dict[str, Any], _: rows.Checked) -> Iterator[rows.Finding]:
-    names: set[str] = set()
-    for path, name in _declarations(body):
-        if name in names:
-            yield path, "is declared twice"
-        names.add(name)
+def _find_repeated_names(body: dict[str, Any], _: Checked) -> Iterator[Finding]:
+    return find_repeated(_declarations(body), "is declared twice")
 
 
 _DECLARATIONS = {"functionDeclarations", "function_declarations"}
 
 
-def _find_needless_config(body: dict[str, Any], _: rows.Checked) -> Iterator[rows.Finding]:
+def _find_needless_config(body: dict[str, Any], _: Checked) -> Iterator[Finding]:
     key = spelling_used(body, "toolConfig")
     config = body.get(key)
     calling = get_field(config, "functionCallingConfig") if isinstance(config, dict) else None
@@ -375,22 +349,26 @@ def _find_needless_config(body: dict[str, Any], _: rows.Checked) -> Iterator[row
         yield (key, spelling_used(config, "functionCallingConfig")), "is set without functionDeclarations"
 
 
-def _find_function_role(body: dict[str, Any], _: rows.Checked) -> Iterator[tuple[str, rows.Finding]]:
-    for index, content in enumerate(_contents(body)):
-        if isinstance(content, dict):
-            if content.get("role") == "function":
-                yield "GM-02", (("contents", index, "role"), "the API documents user and model only")
-            if content.get("role") == "model" and "parts" not in content:
-                yield "GM-03", (("contents", index, "parts"), "must not be empty")
+_ADVISED_CONTENT = record(
+    "GM-02",
+    CrossRule("GM-03", lambda content, _: _find_no_parts(content)),
+    role=rows.String(accepts=lambda role: role != "function", name="the API documents user and model only"),
+)
 
 
-def _find_long_names(body: dict[str, Any], _: rows.Checked) -> Iterator[rows.Finding]:
+def _find_no_parts(content: dict[str, Any]) -> Iterator[Finding]:
+    if content.get("role") == "model" and "parts" not in content:
+        yield "parts", "must not be empty"
+
+
+def _find_long_names(body: dict[str, Any], _: Checked) -> Iterator[Finding]:
     for path, name in _declarations(body):
         if len(name) > PORTABLE_NAME_LENGTH:
             yield path, f"older models and hosts accept at most {PORTABLE_NAME_LENGTH} characters"
 
 
-RULES = rows.RuleBook(
+RULES = RuleBook(
+    FORMAT,
     {
         "GM-01": "report vercel/ai#3775",
         "GM-02": "report the-open-agent/openagent#1666",
@@ -414,16 +392,18 @@ RULES = rows.RuleBook(
         "GM-20": "report kaitranntt/ccs#219: 64 until 2025-12",
     },
     _BODY,
-    rows.CrossRule("GM-01", _find_no_contents),
+    CrossRule("GM-01", _find_no_contents),
     Order(
-        {"begins with a call": "GM-05", "stray": "GM-06", "orphan": "GM-07", "unanswered": "GM-07"}, _judge, _place_of
+        broken={"begins with a call": "GM-05", "stray": "GM-06", "orphan": "GM-07", "unanswered": "GM-07"},
+        judge=_judge,
+        place=_place_of,
     ),
-    rows.CrossRule("GM-16", _find_ending),
-    rows.CrossRule("GM-10", _find_signatures),
-    rows.CrossRule("GM-17", _find_media),
-    rows.drop_found("GM-19", _find_cached_content),
-    rows.CrossRule("GM-11", _find_repeated_names),
-    rows.CrossRule("GM-13", _find_needless_config),
-    rows.CrossRules(("GM-02", "GM-03"), _find_function_role, advisory=True),
-    rows.CrossRule("GM-20", _find_long_names, advisory=True),
+    CrossRule("GM-16", _find_ending),
+    CrossRule("GM-10", _find_signatures),
+    accepted_media("GM-17", SPEC, entries=as_list),
+    drop_found("GM-19", _find_cached_content),
+    CrossRule("GM-11", _find_repeated_names),
+    CrossRule("GM-13", _find_needless_config),
+    advice=(record("GM-01", contents=_repeated("GM-01", _ADVISED_CONTENT)), CrossRule("GM-20", _find_long_names)),
 )
+check_request = RULES.check_request

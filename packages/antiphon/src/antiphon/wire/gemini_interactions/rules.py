@@ -1,4 +1,4 @@
-"""The rules of the Interactions API (GI-01 to GI-16) as rows, and the check of a request body.
+"""The rules of the Interactions API (GI-01 to GI-16) as rows.
 
 Their sources are the published specification (OpenAPI, v1beta, as bundled by llm-comply 0.5.0), the vendor's guides, and
 generateContent, whose models answer here too.
@@ -10,55 +10,66 @@ from collections.abc import Iterator
 from typing import Any
 
 from antiphon.wire import rules as rows
-from antiphon.wire.capabilities import look_up, tool_name_matcher
-from antiphon.wire.capabilities.accepted_media import media_problems
-from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
+from antiphon.wire.capabilities import tool_name_matcher
 from antiphon.wire.gemini_interactions import FORMAT, SPEC
-from antiphon.wire.gemini_interactions.limits import MEDIA_KINDS, MODES, PARAMETERS, SERVICE_TIERS, media_types
+from antiphon.wire.gemini_interactions.limits import (
+    MEDIA_KINDS,
+    MODES,
+    OUTPUT_TYPES,
+    PARAMETERS,
+    SERVICE_TIERS,
+    media_types,
+)
 from antiphon.wire.gemini_interactions.messages import as_entries, is_content, is_continued, is_model_step
 from antiphon.wire.gemini_interactions.parameters import PARAMETER_TABLE
 from antiphon.wire.parameters import refused_fields
+from antiphon.wire.rules import (
+    ANY,
+    BOOLEAN,
+    FILLED,
+    OBJECT,
+    STRING,
+    Checked,
+    Items,
+    OneOf,
+    Refused,
+    String,
+    Tagged,
+    each,
+    either,
+    need,
+    record,
+)
+from antiphon.wire.rules.book import CrossRule, Finding, RuleBook, accepted_media, find_repeated
 from antiphon.wire.rules.sequence import Order, Problem, SequenceJudge
 from antiphon.wire.vendors.google_parameters import THINKING_LEVELS
 
-_JSON = "application/json"
-_TOOL_NAME = rows.String(accepts=lambda name: tool_name_matcher(FORMAT)(name), name="is not a legal name")
-_BASE64 = rows.String(accepts=lambda data: data.isascii() and not data.startswith("data:"), name="must be base64")
+_TOOL_NAME = String(accepts=lambda name: tool_name_matcher(FORMAT)(name), name="is not a legal name")
+_BASE64 = String(accepts=lambda data: data.isascii() and not data.startswith("data:"), name="must be base64")
 
 
-def _find_no_source(content: dict[str, Any], _: rows.Checked) -> Iterator[rows.Finding]:
+def _find_no_source(content: dict[str, Any], _: Checked) -> Iterator[Finding]:
     if content.get("data") is None and content.get("uri") is None:
         yield "", "must have data or uri"
 
 
-class _MediaType(rows.Check, frozen=True):
-    """The MIME type of a kind of medium."""
-
-    kind: str
-
-    def check(self, value: Any, at: rows.Path, found: rows.Checked) -> None:
-        if type(value) is not str or value not in media_types(self.kind):
-            found.add(self.rule, at, f"{str(value)[:80]} is not supported")
+def _media_type(kind: str) -> String:
+    return String(rule="GI-06", accepts=lambda value: value in media_types(kind), name="is not supported")
 
 
 _CONTENTS: dict[str, rows.Check] = {
-    "text": rows.Object(rule="GI-05", fields={"text": rows.need(rows.STRING)}, unknown=""),
+    "text": record("GI-05", text=need(STRING)),
     **{
-        kind: rows.Object(
-            rule="GI-05",
-            fields={"data": _BASE64, "mime_type": _MediaType(rule="GI-06", kind=kind)},
-            unknown="",
-            also=(rows.CrossRule("GI-05", _find_no_source),),
-        )
+        kind: record("GI-05", CrossRule("GI-05", _find_no_source), data=_BASE64, mime_type=_media_type(kind))
         for kind in MEDIA_KINDS
     },
 }
 
 
-class _Content(rows.Tagged, frozen=True):
+class _Content(Tagged, frozen=True):
     """A content; all problems of its type are reported at the content itself."""
 
-    def check(self, value: Any, at: rows.Path, found: rows.Checked) -> None:
+    def check(self, value: Any, at: rows.Path, found: Checked) -> None:
         kind = value.get("type") if type(value) is dict else None
         row = self.kinds.get(kind) if type(kind) is str else None
         if row is None:
@@ -69,45 +80,16 @@ class _Content(rows.Tagged, frozen=True):
 
 _CONTENT = _Content(kinds=_CONTENTS, rule="GI-05")
 _RESULT_CONTENT = _Content(kinds={kind: _CONTENTS[kind] for kind in ("text", "image")}, rule="GI-14")
-_MESSAGE_STEP = rows.Object(rule="GI-03", fields={"content": rows.Items(item=_CONTENT, rule="GI-03")}, unknown="")
-
-
-def _find_unsigned(step: dict[str, Any], found: rows.Checked) -> Iterator[rows.Finding]:
-    if found.advisories and not step.get("signature"):
-        yield "signature", "a thought must be sent with its signature"
-
-
+_MESSAGE_STEP = record("GI-03", content=Items(item=_CONTENT))
+_RESULT = either({str: ANY, dict: ANY, list: Items(item=_RESULT_CONTENT)}, "GI-14")
 _STEP = _Content(
     rule="GI-03",
     kinds={
         "user_input": _MESSAGE_STEP,
         "model_output": _MESSAGE_STEP,
-        "function_call": rows.Object(
-            rule="GI-04",
-            fields={"id": rows.need(rows.FILLED), "name": rows.need(rows.FILLED), "arguments": rows.need(rows.OBJECT)},
-            unknown="",
-        ),
-        "function_result": rows.Object(
-            rule="GI-03",
-            fields={
-                "call_id": rows.need(rows.FILLED),
-                "result": rows.need(
-                    rows.Either(
-                        rule="GI-14",
-                        rows={str: rows.ANY, dict: rows.ANY, list: rows.Items(item=_RESULT_CONTENT)},
-                        name="a string, an object or an array of contents",
-                    ),
-                    "GI-14",
-                ),
-            },
-            unknown="",
-        ),
-        "thought": rows.Object(
-            rule="GI-03",
-            fields={"summary": rows.ARRAY},
-            unknown="",
-            also=(rows.CrossRule("GI-16", _find_unsigned, advisory=True),),
-        ),
+        "function_call": record("GI-04", id=need(FILLED), name=need(FILLED), arguments=need(OBJECT)),
+        "function_result": record("GI-03", call_id=need(FILLED), result=need(_RESULT, "GI-14")),
+        "thought": record("GI-03", summary=rows.ARRAY),
     },
 )
 
@@ -115,72 +97,69 @@ _STEP = _Content(
 class _Input(rows.Check, frozen=True):
     """The input: contents of one message, or steps, of any type that is not a content."""
 
-    def check(self, value: Any, at: rows.Path, found: rows.Checked) -> None:
+    content: Tagged
+    step: Tagged
+
+    def check(self, value: Any, at: rows.Path, found: Checked) -> None:
         entries = as_entries(value)
         are_contents = all(map(is_content, entries or ()))
         for index, entry in enumerate(entries or ()):
             place = (at, index) if type(value) is list else at
             if are_contents:
-                _CONTENT.check(entry, place, found)
+                self.content.check(entry, place, found)
             elif is_content(entry):
-                found.add("GI-03", place, "contents and steps cannot be mixed")
-            elif type(entry) is not dict or type(entry.get("type")) is not str or entry["type"] in _STEP.kinds:
-                _STEP.check(entry, place, found)
-
-    @property
-    def rules(self) -> Iterator[str]:
-        yield from _CONTENT.rules
-        yield from _STEP.rules
+                found.add(self.rule, place, "contents and steps cannot be mixed")
+            elif type(entry) is not dict or type(entry.get("type")) is not str or entry["type"] in self.step.kinds:
+                self.step.check(entry, place, found)
 
 
-def _find_repeated_names(body: dict[str, Any], _: rows.Checked) -> Iterator[rows.Finding]:
-    names: set[str] = set()
-    tools = body.get("tools")
-    for index, tool in enumerate(tools if isinstance(tools, list) else ()):
-        name = tool.get("name") if isinstance(tool, dict) and tool.get("type") == "function" else None
-        if isinstance(name, str) and name in names:
-            yield ("tools", index, "name"), "is declared twice"
-        elif isinstance(name, str) and not _TOOL_NAME.problem(name):
-            names.add(name)
+def _find_repeated_names(body: dict[str, Any], _: Checked) -> Iterator[Finding]:
+    declared = ((steps, tool.get("name")) for steps, tool in each(body, "tools") if tool.get("type") == "function")
+    legal = (
+        ((*steps, "name"), name) for steps, name in declared if isinstance(name, str) and not _TOOL_NAME.problem(name)
+    )
+    return find_repeated(legal, "is declared twice")
 
 
-_FOREIGN: dict[str, rows.Check] = {"function": rows.Refused(), "input_schema": rows.Refused()}
-_OTHER_TOOL = rows.Object(rule="GI-08", fields=_FOREIGN, unknown="")  # Google adds tools often
-_FUNCTION = rows.Object(
-    rule="GI-08", fields={**_FOREIGN, "name": rows.need(_TOOL_NAME), "parameters": rows.OBJECT}, unknown=""
-)
+_FOREIGN: dict[str, rows.Check] = {"function": Refused(), "input_schema": Refused()}
 
 
-class _Tool(rows.Check, frozen=True):
-    """A tool: a function, or any other that has a type."""
+class _Tool(Tagged, frozen=True):
+    """A tool; one without a type is reported itself."""
 
-    def check(self, value: Any, at: rows.Path, found: rows.Checked) -> None:
-        kind = value.get("type") if type(value) is dict else None
-        if type(kind) is not str:
+    def check(self, value: Any, at: rows.Path, found: Checked) -> None:
+        if type(value) is not dict or type(value.get("type")) is not str:
             found.add(self.rule, at, "a tool must have a type")
         else:
-            (_FUNCTION if kind == "function" else _OTHER_TOOL).check(value, at, found)
+            Tagged.check(self, value, at, found)
+
+
+_TOOL = _Tool(
+    rule="GI-08",
+    kinds={"function": record(name=need(_TOOL_NAME), parameters=OBJECT, **_FOREIGN)},
+    others=record(**_FOREIGN),  # Google adds tools often
+)
 
 
 class _ResponseFormat(rows.Check, frozen=True):
     """The formats of an answer; the first for text may have a schema."""
 
-    def check(self, value: Any, at: rows.Path, found: rows.Checked) -> None:
+    def check(self, value: Any, at: rows.Path, found: Checked) -> None:
         for entry in value if type(value) is list else [value]:
             if entry is not None and type(entry) is not dict:
-                found.add(self.rule, at, rows.expected("an object", entry))
+                found.add_type(self.rule, at, "an object", entry)
             elif entry and entry.get("type") == "text":
                 mime_type, schema = entry.get("mime_type"), entry.get("schema")
-                if mime_type not in (None, _JSON, "text/plain"):
-                    found.add(self.rule, (at, "mime_type"), f"must be {_JSON} or text/plain")
-                elif schema is not None and (mime_type != _JSON or type(schema) is not dict):
-                    found.add(self.rule, (at, "schema"), f"a schema needs mime_type {_JSON}")
+                if mime_type not in (None, *OUTPUT_TYPES):
+                    found.add(self.rule, (at, "mime_type"), f"must be {' or '.join(OUTPUT_TYPES)}")
+                elif schema is not None and (mime_type != OUTPUT_TYPES[0] or type(schema) is not dict):
+                    found.add(self.rule, (at, "schema"), f"a schema needs mime_type {OUTPUT_TYPES[0]}")
 
 
-def _find_refused(config: dict[str, Any], found: rows.Checked) -> Iterator[rows.Finding]:
+def _find_refused(config: dict[str, Any], found: Checked) -> Iterator[Finding]:
     model, level = found.model, config.get("thinking_level")
     refused = refused_fields(model, "GI-07", "GI-07", config.get("temperature"), config.get("top_p"))
-    yield from (finding for _, finding in PARAMETER_TABLE.find_refused(config, refused))
+    yield from PARAMETER_TABLE.find_refused(config, refused, "GI-07")
     is_level = isinstance(level, str) and level in THINKING_LEVELS
     if is_level and (level not in (model.efforts or THINKING_LEVELS) or model.efforts == () or model.thinking == ()):
         yield "thinking_level", "the model does not support this level"
@@ -188,56 +167,33 @@ def _find_refused(config: dict[str, Any], found: rows.Checked) -> Iterator[rows.
         yield "thinking_summaries", "the model does not think"
 
 
-_CHOICE = rows.Either(
-    rule="GI-09",
-    rows={
-        str: rows.OneOf(values=MODES),
-        dict: rows.Object(
-            fields={"allowed_tools": rows.need(rows.Object(fields={"mode": rows.OneOf(values=MODES)}, unknown=""))},
-            unknown="",
-        ),
-    },
-    name="a mode or an object",
-)
+_MODE = OneOf(values=MODES)
+_CHOICE = either({str: _MODE, dict: record(allowed_tools=need(record(mode=_MODE)))}, "GI-09")
 _BODY = rows.Object(
     rule="GI-02",
     fields={
-        **dict.fromkeys(PARAMETERS, rows.ANY),
+        **dict.fromkeys(PARAMETERS, ANY),
         **dict.fromkeys(
-            ("model", "agent", "previous_interaction_id", "system_instruction", "response_mime_type"), rows.STRING
+            ("model", "agent", "previous_interaction_id", "system_instruction", "response_mime_type"), STRING
         ),
-        **dict.fromkeys(("background", "store", "stream"), rows.BOOLEAN),
-        "service_tier": rows.OneOf(rule="GI-12", values=SERVICE_TIERS),
-        "generation_config": rows.Object(
-            rule="GI-07",
-            unknown="",
-            fields={
-                **PARAMETER_TABLE.checks("generation_config"),
-                "thinking_level": rows.OneOf(values=tuple(sorted(THINKING_LEVELS))),
-                "thinking_summaries": rows.OneOf(values=("auto", "none")),
-                "tool_choice": _CHOICE,
-            },
-            also=(rows.CrossRule("GI-07", _find_refused),),
+        **dict.fromkeys(("background", "store", "stream"), BOOLEAN),
+        "service_tier": OneOf(rule="GI-12", values=SERVICE_TIERS),
+        "generation_config": record(
+            "GI-07",
+            CrossRule("GI-07", _find_refused),
+            **PARAMETER_TABLE.checks("generation_config"),
+            thinking_level=OneOf(values=tuple(sorted(THINKING_LEVELS))),
+            thinking_summaries=OneOf(values=("auto", "none")),
+            tool_choice=_CHOICE,
         ),
-        "tools": rows.Items(rule="GI-08", item=_Tool()),
+        "tools": Items(rule="GI-08", item=_TOOL),
         "response_format": _ResponseFormat(rule="GI-11"),
-        "input": _Input(rule="GI-03"),
+        "input": _Input(rule="GI-03", content=_CONTENT, step=_STEP),
     },
 )
 
 
-def check_request(
-    body: Any, options: WriteOptions = DEFAULT_OPTIONS, *, advisories: bool = False
-) -> list[rows.Violation]:
-    """The rules of the Interactions API that a request body breaks."""
-    if not isinstance(body, dict):
-        return [rows.Violation("GI-01", "", rows.expected("an object", body))]
-    name = body.get("model")
-    model = look_up(name if isinstance(name, str) else "", FORMAT, options.capabilities)
-    return RULES.check(rows.Checked(body, model, advisories))
-
-
-def _find_required(body: dict[str, Any], _: rows.Checked) -> Iterator[rows.Finding]:
+def _find_required(body: dict[str, Any], _: Checked) -> Iterator[Finding]:
     given = [name for name in ("model", "agent") if body.get(name)]
     if len(given) != 1:
         yield given[-1] if given else "model", "exactly one of model and agent must be set"
@@ -246,12 +202,12 @@ def _find_required(body: dict[str, Any], _: rows.Checked) -> Iterator[rows.Findi
         yield "input", "input must be a string, a content, or a list of contents or steps"
 
 
-def _find_unstored(body: dict[str, Any], _: rows.Checked) -> Iterator[rows.Finding]:
+def _find_unstored(body: dict[str, Any], _: Checked) -> Iterator[Finding]:
     if body.get("background") is True and body.get("store") is False:
         yield "background", "needs store"
 
 
-def _find_choice_without_tools(body: dict[str, Any], _: rows.Checked) -> Iterator[rows.Finding]:
+def _find_choice_without_tools(body: dict[str, Any], _: Checked) -> Iterator[Finding]:
     config = body.get("generation_config")
     if isinstance(config, dict) and config.get("tool_choice") is not None and not body.get("tools"):
         yield ("generation_config", "tool_choice"), "is only allowed with tools"
@@ -284,7 +240,7 @@ def judge_order(steps: list[Any], *, is_continued: bool = False) -> list[Problem
     return judge.end()
 
 
-def _judge(body: dict[str, Any], _: rows.Checked) -> list[Problem]:
+def _judge(body: dict[str, Any], _: Checked) -> list[Problem]:
     return judge_order(_steps(body), is_continued=is_continued(body))
 
 
@@ -293,17 +249,20 @@ def _place_of(problem: Problem, _: Any) -> tuple[str | int, ...]:
     return place if problem.kind in ("unanswered", "begins with a call") else (*place, "call_id")
 
 
-def _find_ending(body: dict[str, Any], found: rows.Checked) -> Iterator[rows.Finding]:
+def _find_ending(body: dict[str, Any], found: Checked) -> Iterator[Finding]:
     steps = _steps(body)
     if steps and is_model_step(steps[-1]) and not is_continued(body) and (len(steps) == 1 or not found.model.prefill):
         yield ("input", len(steps) - 1), "the input must end with input of the user or a result"
 
 
-def _find_media(body: dict[str, Any], found: rows.Checked) -> Iterator[rows.Finding]:
-    yield from media_problems(as_entries(body.get("input")), "input", found.model, SPEC.media_blocks, with_types=False)
+def _find_unsigned(body: dict[str, Any], _: Checked) -> Iterator[Finding]:
+    for index, step in enumerate(_steps(body)):
+        if isinstance(step, dict) and step.get("type") == "thought" and not step.get("signature"):
+            yield ("input", index, "signature"), "a thought must be sent with its signature"
 
 
-RULES = rows.RuleBook(
+RULES = RuleBook(
+    FORMAT,
     {
         "GI-01": "specification, CreateModelInteractionParams: input, model or agent",
         "GI-02": "specification: names and types of the parameters",
@@ -323,21 +282,17 @@ RULES = rows.RuleBook(
         "GI-16": "vendor guide, thinking: a thought always has its signature",
     },
     _BODY,
-    rows.CrossRule("GI-01", _find_required),
-    rows.CrossRule("GI-13", _find_unstored),
-    rows.CrossRule("GI-08", _find_repeated_names),
-    rows.CrossRule("GI-09", _find_choice_without_tools),
+    CrossRule("GI-01", _find_required),
+    CrossRule("GI-13", _find_unstored),
+    CrossRule("GI-08", _find_repeated_names),
+    CrossRule("GI-09", _find_choice_without_tools),
     Order(
-        {
-            "unanswered": "GI-10",
-            "orphan": "GI-10",
-            "stray": "GI-10",
-            "repeated result": "GI-10",
-            "begins with a call": "GI-10",
-        },
-        _judge,
-        _place_of,
+        broken=dict.fromkeys(("unanswered", "orphan", "stray", "repeated result", "begins with a call"), "GI-10"),
+        judge=_judge,
+        place=_place_of,
     ),
-    rows.CrossRule("GI-10", _find_ending),
-    rows.CrossRule("GI-15", _find_media),
+    CrossRule("GI-10", _find_ending),
+    accepted_media("GI-15", SPEC, with_types=False, entries=as_entries),
+    advice=(CrossRule("GI-16", _find_unsigned),),
 )
+check_request = RULES.check_request

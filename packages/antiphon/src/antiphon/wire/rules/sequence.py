@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
 
-from antiphon.wire.rules import Checked, Finding, Path
+from antiphon.wire.rules import Check, Checked, Path
 from antiphon.wire.spec import SequenceRule
 
 ProblemKind: TypeAlias = Literal[
@@ -181,7 +181,7 @@ MESSAGES: dict[ProblemKind, str] = {
 }
 
 
-class Order(Struct, frozen=True):
+class Order(Check, frozen=True):
     """The rows of a format about order: which rule each kind of problem breaks, and where it is reported.
 
     `judge` gives the problems of a body; `place` the steps to what a problem is about.
@@ -190,21 +190,13 @@ class Order(Struct, frozen=True):
     broken: Mapping[str, str]
     judge: Callable[[Any, Checked], Iterable[Problem]]
     place: Callable[[Problem, Any], tuple[str | int, ...]]
-    advisory: bool = False
 
-    @property
-    def rules(self) -> Iterable[str]:
-        return self.broken.values()
-
-    def check(self, value: Any, at: Path, found: Checked) -> None:
+    def check(self, value: Any, _: Path, found: Checked) -> None:
         for problem in self.judge(value, found):
             rule = self.broken.get(problem.kind)
             if rule is not None:
+                at: Path = None
                 for step in self.place(problem, value):
                     at = (at, step)
                 shown = f" ({problem.call_id[:80]})" if problem.call_id else ""
-                found.add(rule, at, MESSAGES[problem.kind] + shown, advisory=self.advisory)
-                at = None
-
-
-__all__ = ["Finding", "Order", "Problem", "ProblemKind", "SequenceJudge"]
+                found.add(rule, at, MESSAGES[problem.kind] + shown)

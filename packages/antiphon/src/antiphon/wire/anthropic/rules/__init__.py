@@ -1,4 +1,4 @@
-"""The rules of the Messages API (AN-01 to AN-33), and the check of a request body.
+"""The rules of the Messages API (AN-01 to AN-33) as rows.
 
 `tables` has the rows about single objects; here are the rules about several values, and the book. Rules that depend on the
 model apply only if its name has a known version. Paths are those of the body (`messages.3.content.0.tool_use_id`), without the
@@ -15,6 +15,7 @@ from antiphon.wire import rules as rows
 from antiphon.wire.anthropic import FORMAT, SPEC
 from antiphon.wire.anthropic.cache_breakpoints import judge_breakpoints, limit_breakpoints, marked_blocks
 from antiphon.wire.anthropic.limits import (
+    CHOICES,
     FORCED_CHOICES,
     HOST_PARAMETERS,
     MAX_OPTIONAL_PARAMETERS,
@@ -28,69 +29,64 @@ from antiphon.wire.anthropic.limits import (
 from antiphon.wire.anthropic.parameters import (
     PARAMETER_TABLE,
     VERSION,
+    Target,
     refusals,
     target_for,
 )
 from antiphon.wire.anthropic.rules.tables import BODY, ROLES
-from antiphon.wire.anthropic.rules.thinking import FORCED_ADAPTIVE, THINKING_RULES, list_of, thinking_type
+from antiphon.wire.anthropic.rules.thinking import FORCED_ADAPTIVE, THINKING_RULES, thinking_type
 from antiphon.wire.anthropic.shapes import block_type
 from antiphon.wire.anthropic.tools import is_declared
-from antiphon.wire.capabilities import Capabilities, look_up
-from antiphon.wire.capabilities.accepted_media import media_problems
-from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
+from antiphon.wire.capabilities import Capabilities
+from antiphon.wire.format import WriteOptions
 from antiphon.wire.loss import Loss, other_fields
+from antiphon.wire.rules import Checked, each, list_of
+from antiphon.wire.rules.book import CrossRule, Finding, RuleBook, accepted_media
 from antiphon.wire.rules.sequence import Order, Problem, SequenceJudge
-from antiphon.wire.schema import MAX_SCHEMA_PROBLEMS, count_optional_and_unions, grammar_policy, problems
+from antiphon.wire.schema import count_optional_and_unions, grammar_policy, problems
 
 
-def check_request(
-    body: Any, options: WriteOptions = DEFAULT_OPTIONS, *, advisories: bool = False
-) -> list[rows.Violation]:
-    """The rules of the Messages API that a request body breaks; `options.version` is the `anthropic-version` header."""
-    if not isinstance(body, dict):
-        return [rows.Violation("AN-01", "", rows.expected("an object", body))]
-    host = body.get("anthropic_version")
-    name = body.get("model")
-    model = look_up(name if isinstance(name, str) else "", FORMAT, options.capabilities)
-    target = target_for(model, options.version or VERSION, host)
-    return RULES.check(rows.Checked(body, target.model, advisories, has_dots=True, target=target))
+def _target(body: dict[str, Any], options: WriteOptions, model: Capabilities) -> Target:
+    """`options.version` is the `anthropic-version` header."""
+    return target_for(model, options.version or VERSION, body.get("anthropic_version"))
 
 
-def _messages(body: dict[str, Any]) -> Iterator[tuple[int, str, list[Any]]]:
+def _entries(body: dict[str, Any]) -> list[tuple[int, str, list[Any]]]:
     """The index, the role and the blocks of each message; text alone is a block too."""
+    entries: list[tuple[int, str, list[Any]]] = []
     for index, message in enumerate(list_of(body.get("messages"))):
-        yield index, *role_and_blocks(message)
+        role, content = (message.get("role"), message.get("content")) if isinstance(message, dict) else (None, None)
+        blocks = ([{"type": "text"}] if content else []) if isinstance(content, str) else list_of(content)
+        entries.append((index, role if isinstance(role, str) else "", blocks))
+    return entries
 
 
-def role_and_blocks(message: Any) -> tuple[str, list[Any]]:
-    """The role and the blocks of a message."""
-    role = message.get("role") if isinstance(message, dict) else None
-    content = message.get("content") if isinstance(message, dict) else None
-    blocks = ([{"type": "text"}] if content else []) if isinstance(content, str) else list_of(content)
-    return role if isinstance(role, str) else "", blocks
-
-
-def _find_required(body: dict[str, Any], _: rows.Checked) -> Iterator[rows.Finding]:
+def _find_required(body: dict[str, Any], _: Checked) -> Iterator[Finding]:
     if "model" in body and not isinstance(body["model"], str):
         yield "model", rows.expected("a string", body["model"])
     if body.get("max_tokens") is None:
         yield "max_tokens", "Field required"
 
 
-def _find_unknown_names(body: dict[str, Any], _: rows.Checked) -> Iterator[rows.Finding]:
+def _find_unknown_names(body: dict[str, Any], _: Checked) -> Iterator[Finding]:
     known = PARAMETERS if "model" in body else HOST_PARAMETERS
     yield from ((name, "unknown field") for name in body if name not in known)
 
 
-def _find_refused(body: dict[str, Any], found: rows.Checked) -> Iterator[tuple[str, rows.Finding]]:
-    if not found.target.is_version_2026_10 and any(name in body for name in SAMPLING):
-        present = {name: body.get(name) if rows.is_number(body.get(name)) else None for name in SAMPLING}
-        thinking = body.get("thinking") if thinking_type(body) == "enabled" else None
-        refused = refusals(present["temperature"], present["top_p"], present["top_k"], thinking, found.target)
-        yield from PARAMETER_TABLE.find_refused(present, refused)
+def _refused(rule: str) -> CrossRule:
+    """The sampling parameters that the model refuses by this rule."""
+
+    def find(body: dict[str, Any], found: Checked) -> Iterator[Finding]:
+        if not found.target.is_version_2026_10 and any(name in body for name in SAMPLING):
+            present = {name: body.get(name) if rows.is_number(body.get(name)) else None for name in SAMPLING}
+            thinking = body.get("thinking") if thinking_type(body) == "enabled" else None
+            refused = refusals(present["temperature"], present["top_p"], present["top_k"], thinking, found.target)
+            yield from PARAMETER_TABLE.find_refused(present, refused, rule)
+
+    return CrossRule(rule, find)
 
 
-def _find_empty_messages(body: dict[str, Any], _: rows.Checked) -> Iterator[rows.Finding]:
+def _find_empty_messages(body: dict[str, Any], _: Checked) -> Iterator[Finding]:
     messages = list_of(body.get("messages"))
     for index, message in enumerate(messages):
         content = message.get("content") if isinstance(message, dict) else None
@@ -100,8 +96,8 @@ def _find_empty_messages(body: dict[str, Any], _: rows.Checked) -> Iterator[rows
             yield ("messages", index), "only the last message, of the assistant, may be empty"
 
 
-def _find_version_blocks(body: dict[str, Any], found: rows.Checked) -> Iterator[rows.Finding]:
-    for index, role, blocks in _messages(body) if found.target.is_version_2026_10 else ():
+def _find_version_blocks(_: dict[str, Any], found: Checked) -> Iterator[Finding]:
+    for index, role, blocks in found.entries if found.target.is_version_2026_10 else ():
         for position, block in enumerate(blocks):
             kind, place = block_type(block), ("messages", index, "content", position)
             if kind == "text" and role == "user":
@@ -112,22 +108,19 @@ def _find_version_blocks(body: dict[str, Any], found: rows.Checked) -> Iterator[
                 yield place, "is not allowed in a message of the assistant"
 
 
-def _find_media(body: dict[str, Any], found: rows.Checked) -> Iterator[rows.Finding]:
-    for index, _, blocks in _messages(body) if found.target.is_on_bedrock else ():
-        for position, block in enumerate(blocks):
-            if block_type(block) == "image" and block_type(block.get("source")) == "url":
-                yield ("messages", index, "content", position, "source"), "URL sources are not supported"
-    yield from media_problems(
-        list_of(body.get("messages")), "messages", found.model, SPEC.media_blocks, with_types=False
-    )
+def _find_image_urls(body: dict[str, Any], found: Checked) -> Iterator[Finding]:
+    for place, block in each(body, "messages", "content") if found.target.is_on_bedrock else ():
+        if block_type(block) == "image" and block_type(block.get("source")) == "url":
+            yield (*place, "source"), "URL sources are not supported"
 
 
-def judge_order(messages: list[Any], *, is_continued: bool = False) -> list[Problem]:
+def _judge(body: dict[str, Any], found: Checked) -> list[Problem]:
     """What is wrong with the order of calls and results. System messages belong to no turn."""
+    thread = body.get("thread")
+    is_continued = isinstance(thread, dict) and thread.get("type") == "continue"
     judge = SequenceJudge(SPEC.sequence_rule, is_continued=is_continued)
     previous = None
-    for index, message in enumerate(messages):
-        role, blocks = role_and_blocks(message)
+    for index, role, blocks in found.entries:
         if role == "system":
             continue
         if role != previous or role != "user":
@@ -138,18 +131,11 @@ def judge_order(messages: list[Any], *, is_continued: bool = False) -> list[Prob
             if kind == "tool_result":
                 if role != "assistant" and isinstance(block.get("tool_use_id"), str):
                     judge.result(block["tool_use_id"], index, position)
-                continue
-            if kind == "tool_use" and role == "assistant" and isinstance(block.get("id"), str):
+            elif kind == "tool_use" and role == "assistant" and isinstance(block.get("id"), str):
                 judge.call(block["id"], index, position)
             elif role != "assistant":
                 judge.other()
     return judge.end()
-
-
-def _judge(body: dict[str, Any], _: rows.Checked) -> list[Problem]:
-    thread = body.get("thread")
-    is_continued = isinstance(thread, dict) and thread.get("type") == "continue"
-    return judge_order(list_of(body.get("messages")), is_continued=is_continued)
 
 
 def _place_of(problem: Problem, _: Any) -> tuple[str | int, ...]:
@@ -157,11 +143,11 @@ def _place_of(problem: Problem, _: Any) -> tuple[str | int, ...]:
     return place if problem.kind == "unanswered" else (*place, "content", problem.position)
 
 
-def _find_text_after_calls(body: dict[str, Any], _: rows.Checked) -> Iterator[rows.Finding]:
+def _find_text_after_calls(_: dict[str, Any], found: Checked) -> Iterator[Finding]:
     """Text after a call of the same turn: rejected in the only recording, although documented as a recommendation."""
     first_call: int | None = None
     previous = ""
-    for index, role, blocks in _messages(body):
+    for index, role, blocks in found.entries:
         if role == "system":
             continue
         if role != previous:
@@ -175,9 +161,9 @@ def _find_text_after_calls(body: dict[str, Any], _: rows.Checked) -> Iterator[ro
                 first_call = -1
 
 
-def _find_server_results(body: dict[str, Any], _: rows.Checked) -> Iterator[rows.Finding]:
+def _find_server_results(_: dict[str, Any], found: Checked) -> Iterator[Finding]:
     known: set[str] = set()
-    for index, _role, blocks in _messages(body):
+    for index, _role, blocks in found.entries:
         for position, block in enumerate(blocks):
             kind = block_type(block)
             if kind in SERVER_CALLS and isinstance(block.get("id"), str):
@@ -188,10 +174,10 @@ def _find_server_results(body: dict[str, Any], _: rows.Checked) -> Iterator[rows
                     yield ("messages", index, "content", position), "answers no call of the server before it"
 
 
-def _find_system_place(body: dict[str, Any], _: rows.Checked) -> Iterator[rows.Finding]:
+def _find_system_place(_: dict[str, Any], found: Checked) -> Iterator[Finding]:
     previous = last_kind = ""
     has_turn = False
-    for index, role, blocks in _messages(body):
+    for index, role, blocks in found.entries:
         if role == "system":
             if index == 0:
                 yield ("messages", 0), "the first system prompt belongs into system"
@@ -205,14 +191,14 @@ def _find_system_place(body: dict[str, Any], _: rows.Checked) -> Iterator[rows.F
         previous = role
 
 
-def _find_system_role(body: dict[str, Any], found: rows.Checked) -> Iterator[rows.Finding]:
-    first = next((index for index, role, _ in _messages(body) if role == "system"), None)
+def _find_system_role(_: dict[str, Any], found: Checked) -> Iterator[Finding]:
+    first = next((index for index, role, _ in found.entries if role == "system"), None)
     if first is not None and not found.target.accepts_system_role(is_native=True):
         yield ("messages", first), "the model does not support the role system"
 
 
-def _find_ignored_system(body: dict[str, Any], found: rows.Checked) -> Iterator[rows.Finding]:
-    first = next((index for index, role, _ in _messages(body) if role == "system"), None)
+def _find_ignored_system(_: dict[str, Any], found: Checked) -> Iterator[Finding]:
+    first = next((index for index, role, _ in found.entries if role == "system"), None)
     if first is not None and found.model.system_messages == "ignored":
         yield ("messages", first), "the model accepts the role system and ignores it"
 
@@ -225,7 +211,7 @@ def _last_assistant(body: dict[str, Any]) -> tuple[int, Any] | None:
     )
 
 
-def _find_trailing_space(body: dict[str, Any], _: rows.Checked) -> Iterator[rows.Finding]:
+def _find_trailing_space(body: dict[str, Any], _: Checked) -> Iterator[Finding]:
     final = _last_assistant(body)
     if final is not None:
         index, content = final
@@ -235,7 +221,7 @@ def _find_trailing_space(body: dict[str, Any], _: rows.Checked) -> Iterator[rows
             yield ("messages", index), "the last message of the assistant must not end with whitespace"
 
 
-def _find_prefill(body: dict[str, Any], found: rows.Checked) -> Iterator[rows.Finding]:
+def _find_prefill(body: dict[str, Any], found: Checked) -> Iterator[Finding]:
     final = _last_assistant(body)
     if final is not None and not found.model.prefill:
         # A turn with a server call may be one that the provider paused during its own tools (pause_turn).
@@ -244,7 +230,7 @@ def _find_prefill(body: dict[str, Any], found: rows.Checked) -> Iterator[rows.Fi
             yield ("messages", final[0]), "the model does not support prefill; the last message must be the user's"
 
 
-def _find_output(body: dict[str, Any], found: rows.Checked) -> Iterator[rows.Finding]:
+def _find_output(body: dict[str, Any], found: Checked) -> Iterator[Finding]:
     place = _output_place(body)
     if place is not None:
         yield from ((place, reason) for reason in _why_no_output(found.model, _has_citations(body)))
@@ -260,9 +246,7 @@ def _output_place(body: dict[str, Any]) -> str | tuple[str, str] | None:
 def _has_citations(body: dict[str, Any]) -> bool:
     return any(
         isinstance(citations := block.get("citations"), dict) and citations.get("enabled") is True
-        for _index, _role, blocks in _messages(body)
-        for block in blocks
-        if isinstance(block, dict)
+        for _, block in each(body, "messages", "content")
     )
 
 
@@ -286,35 +270,37 @@ def _drop_output(body: dict[str, Any], writing: Any) -> None:
         losses.append(Loss("output_format", writing.request.output_format.kind, f"{reason}; dropped (AN-32)"))
 
 
-def _find_tools(body: dict[str, Any], found: rows.Checked) -> Iterator[tuple[str, rows.Finding]]:
-    known = [tool for tool in list_of(body.get("tools")) if isinstance(tool, dict)]
-    names = [tool["name"] for tool in known if isinstance(tool.get("name"), str)]
+def _find_tools(body: dict[str, Any], found: Checked) -> Iterator[Finding]:
+    tools = list(each(body, "tools"))
+    names = [tool["name"] for _, tool in tools if isinstance(tool.get("name"), str)]
     if len(set(names)) < len(names):
-        yield "AN-16", ("tools", "names must be unique")
-    if known and all(tool.get("defer_loading") is True for tool in known):
-        yield "AN-33", ("tools", "not all of them may have defer_loading")
-    for index, tool in enumerate(list_of(body.get("tools"))):
-        if isinstance(tool, dict) and tool.get("strict") is True:
-            if found.model.strict_tools is False:
-                yield "AN-16", (("tools", index, "strict"), "the model does not support strict tools")
-            refused = problems(tool.get("input_schema"), grammar_policy(found.model, "AN-16", ""))
-            for problem in islice(refused, MAX_SCHEMA_PROBLEMS):
-                yield "AN-16", (("tools", index, "custom"), problem)
-    schemas = [tool.get("input_schema") for tool in known if tool.get("strict") is True]
-    counts = [count_optional_and_unions(schema) for schema in schemas]
+        yield "tools", "names must be unique"
+    strict = [(place, tool.get("input_schema")) for place, tool in tools if tool.get("strict") is True]
+    for place, schema in strict:
+        if found.model.strict_tools is False:
+            yield (*place, "strict"), "the model does not support strict tools"
+        for problem in problems(schema, grammar_policy(found.model, "AN-16", "")):
+            yield (*place, "custom"), problem
+    counts = [count_optional_and_unions(schema) for _, schema in strict]
     for count, limit, what in (
-        (len(schemas), MAX_STRICT_TOOLS, "strict tools"),
+        (len(strict), MAX_STRICT_TOOLS, "strict tools"),
         (sum(optional for optional, _ in counts), MAX_OPTIONAL_PARAMETERS, "optional parameters of strict tools"),
         (sum(unions for _, unions in counts), MAX_UNION_PARAMETERS, "parameters of strict tools with several types"),
     ):
         if count > limit:
-            yield "AN-16", ("tools", f"must have at most {limit} {what}, not {count}")
+            yield "tools", f"must have at most {limit} {what}, not {count}"
 
 
-def _find_choice(body: dict[str, Any], found: rows.Checked) -> Iterator[rows.Finding]:
+def _find_deferred(body: dict[str, Any], _: Checked) -> Iterator[Finding]:
+    tools = [tool for _, tool in each(body, "tools")]
+    if tools and all(tool.get("defer_loading") is True for tool in tools):
+        yield "tools", "not all of them may have defer_loading"
+
+
+def _find_choice(body: dict[str, Any], found: Checked) -> Iterator[Finding]:
     choice, tools = body.get("tool_choice"), body.get("tools")
     kind = choice.get("type") if isinstance(choice, dict) else None
-    if not isinstance(choice, dict) or kind not in ("auto", *FORCED_CHOICES, "none"):
+    if not isinstance(choice, dict) or kind not in CHOICES:
         return
     if not tools and not body.get("mcp_servers"):
         yield "tool_choice", "is only allowed with tools"
@@ -337,7 +323,7 @@ def _fit_choice(body: dict[str, Any], writing: Any) -> None:
     if choice is None or (choice["type"] == "auto" and "tools" in body):  # as nearly all are
         return
     whole = {**body, "mcp_servers": writing.extras.get("mcp_servers")}
-    reasons = [message for _, message in _find_choice(whole, rows.Checked(whole, writing.model))]
+    reasons = [message for _, message in _find_choice(whole, Checked(whole, writing.model))]
     if not reasons:
         return
     if "tools" in body or whole["mcp_servers"]:
@@ -349,7 +335,7 @@ def _fit_choice(body: dict[str, Any], writing: Any) -> None:
     writing.losses.extend(Loss(name, name, f"{reasons[0]}; dropped (AN-17)") for name in given)
 
 
-def _find_breakpoints(body: dict[str, Any], found: rows.Checked) -> Iterator[rows.Finding]:
+def _find_breakpoints(body: dict[str, Any], found: Checked) -> Iterator[Finding]:
     marked, limit = list(marked_blocks(body)), found.model.cache_breakpoints
     surplus, late = judge_breakpoints([block["cache_control"] for _, block in marked], limit)
     if surplus:
@@ -364,20 +350,21 @@ def _limit_breakpoints(body: dict[str, Any], writing: Any) -> None:
         limit_breakpoints(body, writing.messages.breakpoints, writing.model.cache_breakpoints, writing.losses)
 
 
-def _find_no_model(body: dict[str, Any], _: rows.Checked) -> Iterator[rows.Finding]:
+def _find_no_model(body: dict[str, Any], _: Checked) -> Iterator[Finding]:
     if "model" not in body:
         yield "model", "is required"
 
 
-def _find_calls_without_tools(body: dict[str, Any], _: rows.Checked) -> Iterator[rows.Finding]:
+def _find_calls_without_tools(body: dict[str, Any], found: Checked) -> Iterator[Finding]:
     if not body.get("tools") and not body.get("mcp_servers"):
-        for index, _role, blocks in _messages(body):
+        for index, _role, blocks in found.entries:
             if any(block_type(block) == "tool_use" for block in blocks):
                 yield ("messages", index), "some hosts refuse calls in the history of a request without tools"
                 return
 
 
-RULES = rows.RuleBook(
+RULES = RuleBook(
+    FORMAT,
     {
         "AN-01": "OpenAPI; anthropic 2.8.0",
         "AN-02": "OpenAPI; recorded",
@@ -414,36 +401,44 @@ RULES = rows.RuleBook(
         "AN-33": "anthropics/skills",
     },
     BODY,
-    rows.CrossRule("AN-01", _find_required),
-    rows.CrossRule("AN-27", _find_unknown_names),
-    rows.CrossRules(("AN-21", "AN-31"), _find_refused),
-    rows.CrossRule("AN-04", _find_empty_messages),
-    rows.CrossRule("AN-28", _find_version_blocks),
-    rows.CrossRule("AN-24", _find_media),
+    CrossRule("AN-01", _find_required),
+    CrossRule("AN-27", _find_unknown_names),
+    *map(_refused, ("AN-19", "AN-21", "AN-31")),
+    CrossRule("AN-04", _find_empty_messages),
+    CrossRule("AN-28", _find_version_blocks),
+    CrossRule("AN-24", _find_image_urls),
+    accepted_media("AN-24", SPEC, with_types=False),
     Order(
-        {
+        broken={
             "unanswered": "AN-08",
             "orphan": "AN-09",
             "stray": "AN-09",
             "repeated call": "AN-10",
             "repeated result": "AN-10",
         },
-        _judge,
-        _place_of,
+        judge=_judge,
+        place=_place_of,
     ),
-    rows.CrossRule("AN-29", _find_text_after_calls),
-    rows.CrossRule("AN-25", _find_server_results),
-    rows.CrossRule("AN-03", _find_system_place),
-    rows.CrossRule("AN-03", _find_system_role),
-    rows.CrossRule("AN-06", _find_trailing_space),
-    rows.CrossRule("AN-07", _find_prefill),
+    CrossRule("AN-29", _find_text_after_calls),
+    CrossRule("AN-25", _find_server_results),
+    CrossRule("AN-03", _find_system_place),
+    CrossRule("AN-03", _find_system_role),
+    CrossRule("AN-06", _find_trailing_space),
+    CrossRule("AN-07", _find_prefill),
     *THINKING_RULES,
-    rows.CrossRule("AN-32", _find_output, stage="reasoning", fix=_drop_output),
-    rows.CrossRules(("AN-16", "AN-33"), _find_tools),
-    rows.CrossRule("AN-17", _find_choice, stage="choice", fix=_fit_choice),
-    rows.CrossRule("AN-18", _find_breakpoints, fix=_limit_breakpoints),
-    rows.CrossRule("AN-01", _find_no_model, advisory=True),
-    rows.CrossRule("AN-03", _find_ignored_system, advisory=True),
-    FORCED_ADAPTIVE,
-    rows.CrossRule("AN-31", _find_calls_without_tools, advisory=True),
+    CrossRule("AN-32", _find_output, "reasoning", _drop_output),
+    CrossRule("AN-16", _find_tools),
+    CrossRule("AN-33", _find_deferred),
+    CrossRule("AN-17", _find_choice, "choice", _fit_choice),
+    CrossRule("AN-18", _find_breakpoints, fix=_limit_breakpoints),
+    advice=(
+        CrossRule("AN-01", _find_no_model),
+        CrossRule("AN-03", _find_ignored_system),
+        FORCED_ADAPTIVE,
+        CrossRule("AN-31", _find_calls_without_tools),
+    ),
+    has_dots=True,
+    target=_target,
+    entries=_entries,
 )
+check_request = RULES.check_request

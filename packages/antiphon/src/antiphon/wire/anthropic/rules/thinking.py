@@ -12,11 +12,8 @@ from antiphon.wire.anthropic.parameters import DEFAULT_MAX_TOKENS
 from antiphon.wire.anthropic.shapes import block_type
 from antiphon.wire.loss import Loss
 from antiphon.wire.provenance import is_from
-
-
-def list_of(value: Any) -> list[Any]:
-    """The value, if it is a list."""
-    return value if isinstance(value, list) else []
+from antiphon.wire.rules import Checked, list_of
+from antiphon.wire.rules.book import CrossRule, Finding, Writing
 
 
 def _is_of_user(message: Any) -> bool:
@@ -68,7 +65,7 @@ def _forces_tool(body: dict[str, Any]) -> bool:
     return isinstance(choice, dict) and choice.get("type") in FORCED_CHOICES
 
 
-def _find_loop_without_thinking(body: dict[str, Any], _: rows.Checked) -> Iterator[rows.Finding]:
+def _find_loop_without_thinking(body: dict[str, Any], _: Checked) -> Iterator[Finding]:
     messages = list_of(body.get("messages"))
     if thinking_type(body) == "enabled" and messages and _is_of_user(messages[-1]):
         last_call = _last_call_without_thinking(messages)
@@ -77,7 +74,7 @@ def _find_loop_without_thinking(body: dict[str, Any], _: rows.Checked) -> Iterat
             yield place, "with thinking, calls of the current tool loop need their thinking block"
 
 
-def _find_thinking(body: dict[str, Any], found: rows.Checked) -> Iterator[rows.Finding]:
+def _find_thinking(body: dict[str, Any], found: Checked) -> Iterator[Finding]:
     kind, model = thinking_type(body), found.model
     if kind == "disabled" and not model.accepts_thinking("off"):
         yield ("thinking", "type"), "the model cannot do without thinking"
@@ -87,7 +84,7 @@ def _find_thinking(body: dict[str, Any], found: rows.Checked) -> Iterator[rows.F
         yield ("thinking", "type"), "the model does not support a thinking budget"
 
 
-def _find_conflicts(body: dict[str, Any], found: rows.Checked) -> Iterator[rows.Finding]:
+def _find_conflicts(body: dict[str, Any], found: Checked) -> Iterator[Finding]:
     """What thinking cannot be combined with."""
     kind, model = thinking_type(body), found.model
     if kind == "adaptive" and _is_adaptive_refused(body, found) and found.target.is_on_bedrock:
@@ -103,12 +100,12 @@ def _find_conflicts(body: dict[str, Any], found: rows.Checked) -> Iterator[rows.
         yield place, "with thinking, the last message of the assistant must begin with a thinking block"
 
 
-def _drop_thinking(body: dict[str, Any], writing: rows.Writing, reason: str, rule: str = "AN-19") -> None:
+def _drop_thinking(body: dict[str, Any], writing: Writing, reason: str, rule: str = "AN-19") -> None:
     del body["thinking"]
     writing.losses.append(Loss("reasoning", "thinking", f"{reason}; dropped ({rule})"))
 
 
-def _keep_loop(body: dict[str, Any], writing: rows.Writing) -> None:
+def _keep_loop(body: dict[str, Any], writing: Writing) -> None:
     if thinking_type(body) == "enabled" and _last_call_without_thinking(body["messages"]) is not None:
         _drop_thinking(body, writing, "the current tool loop has no thinking blocks", "AN-30")
 
@@ -132,7 +129,7 @@ def _resolve_conflicts(body: dict[str, Any], writing: Any) -> None:
         _fit_budget(body, writing)
 
 
-def _fit_budget(body: dict[str, Any], writing: rows.Writing) -> None:
+def _fit_budget(body: dict[str, Any], writing: Writing) -> None:
     """Make room for the budget in `max_tokens`, or lower it, or drop thinking."""
     budget, longest = body["thinking"]["budget_tokens"], writing.model.max_output_tokens
     if budget >= body["max_tokens"] and writing.request.max_output_tokens is None:
@@ -148,23 +145,23 @@ def _fit_budget(body: dict[str, Any], writing: rows.Writing) -> None:
     body["thinking"] = {**body["thinking"], "budget_tokens": body["max_tokens"] - 1}
 
 
-def _find_budget(body: dict[str, Any], budget: Any) -> Iterator[rows.Finding]:
+def _find_budget(body: dict[str, Any], budget: Any) -> Iterator[Finding]:
     limit, is_legal = body.get("max_tokens"), rows.is_whole_number(budget) and budget >= MIN_BUDGET
     if is_legal and not body.get("tools") and rows.is_number(limit) and budget >= limit:
         # With tools, interleaved thinking may use more tokens than one answer.
         yield ("thinking", "budget_tokens"), "must be less than max_tokens"
 
 
-def _is_adaptive_refused(body: dict[str, Any], found: rows.Checked) -> bool:
+def _is_adaptive_refused(body: dict[str, Any], found: Checked) -> bool:
     return _forces_tool(body) and not found.model.thinking_with_forced_tool and found.model.accepts_thinking("adaptive")
 
 
-def _find_forced_adaptive(body: dict[str, Any], found: rows.Checked) -> Iterator[rows.Finding]:
+def _find_forced_adaptive(body: dict[str, Any], found: Checked) -> Iterator[Finding]:
     if thinking_type(body) == "adaptive" and _is_adaptive_refused(body, found) and not found.target.is_on_bedrock:
         yield "tool_choice", "a call cannot be forced while thinking"
 
 
-def _find_effort(body: dict[str, Any], found: rows.Checked) -> Iterator[rows.Finding]:
+def _find_effort(body: dict[str, Any], found: Checked) -> Iterator[Finding]:
     config, model = body.get("output_config"), found.model
     effort = config.get("effort") if isinstance(config, dict) else None
     if not isinstance(effort, str) or effort not in EFFORTS:
@@ -178,9 +175,9 @@ def _find_effort(body: dict[str, Any], found: rows.Checked) -> Iterator[rows.Fin
 
 
 THINKING_RULES = (
-    rows.CrossRule("AN-30", _find_loop_without_thinking, stage="reasoning", fix=_keep_loop),
-    rows.CrossRule("AN-19", _find_conflicts, stage="reasoning", fix=_resolve_conflicts),
-    rows.CrossRule("AN-19", _find_thinking),
-    rows.CrossRule("AN-32", _find_effort),
+    CrossRule("AN-30", _find_loop_without_thinking, stage="reasoning", fix=_keep_loop),
+    CrossRule("AN-19", _find_conflicts, stage="reasoning", fix=_resolve_conflicts),
+    CrossRule("AN-19", _find_thinking),
+    CrossRule("AN-32", _find_effort),
 )
-FORCED_ADAPTIVE = rows.CrossRule("AN-19", _find_forced_adaptive, advisory=True)
+FORCED_ADAPTIVE = CrossRule("AN-19", _find_forced_adaptive)

@@ -1,7 +1,7 @@
-"""The rules of Chat Completions (OC-01 to OC-32, MI-01, MI-02, DS-01) as rows, and the check of a request body.
+"""The rules of Chat Completions (OC-01 to OC-32, MI-01, MI-02, DS-01) as rows.
 
-An error is what api.openai.com certainly refuses. What only some models or hosts refuse is an advisory; a host's rules apply if
-the body's `model` is one of its models. A null parameter is absent.
+An error is what api.openai.com certainly refuses. What only some models or hosts refuse is an advisory (`advice`). A null
+parameter is absent.
 """
 
 from __future__ import annotations
@@ -10,18 +10,25 @@ from collections.abc import Iterator
 from typing import Any
 
 from antiphon.wire import rules as rows
-from antiphon.wire.capabilities import look_up
-from antiphon.wire.capabilities.accepted_media import media_problems
-from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
+from antiphon.wire.capabilities import Capabilities
+from antiphon.wire.format import WriteOptions
 from antiphon.wire.loss import Loss
 from antiphon.wire.openai_chat import FORMAT, SPEC
 from antiphon.wire.openai_chat.dialects import get_dialect
-from antiphon.wire.openai_chat.limits import (
-    PARAMETERS,
-    PARTICIPANT_NAMES,
-)
+from antiphon.wire.openai_chat.limits import PARAMETERS, PARTICIPANT_NAMES
 from antiphon.wire.openai_chat.parameters import PARAMETER_TABLE
-from antiphon.wire.openai_chat.rules.advisories import ADVISORIES, SDK_ONLY_PARAMETERS, list_of
+from antiphon.wire.openai_chat.rules.advice import ADVICE, SDK_ONLY_PARAMETERS
+from antiphon.wire.rules import ANY, STRING, Checked, Items, either, list_of, need, record
+from antiphon.wire.rules.book import (
+    CrossRule,
+    Finding,
+    RuleBook,
+    Writing,
+    accepted_media,
+    drop_found,
+    excludes,
+    find_undeclared,
+)
 from antiphon.wire.rules.sequence import Order, Problem, SequenceJudge
 from antiphon.wire.spec import SequenceRule
 from antiphon.wire.vendors.openai import mentions_json, texts_of
@@ -36,21 +43,9 @@ from antiphon.wire.vendors.openai_rules import (
 )
 
 _CONTENT_SUBSTITUTES = ("tool_calls", "function_call", "refusal", "audio")
-_CHOICES = ("none", "auto", "required")
 
 _URL = ImageUrl(format_name=FORMAT, rule="OC-13")
-_IMAGE = rows.Either(
-    rows={
-        str: _URL,
-        dict: rows.Object(fields={"url": rows.need(_URL)}, unknown=""),
-    },  # a string was accepted in recordings
-    name="an object",
-    rule="OC-13",
-)
-
-
-def _part(name: str, row: rows.Check, rule: str = "OC-12") -> rows.Object:
-    return rows.Object(rule=rule, fields={name: rows.need(row)}, unknown="")
+_IMAGE = either({dict: record(url=need(_URL)), str: _URL}, "OC-13")  # a string was accepted in recordings
 
 
 class _Parts(rows.Tagged, frozen=True):
@@ -58,58 +53,34 @@ class _Parts(rows.Tagged, frozen=True):
 
     has_host_parts: bool = False
 
-    def check(self, value: Any, at: Any, found: rows.Checked) -> None:
+    def check(self, value: Any, at: rows.Path, found: Checked) -> None:
         kind = value.get("type") if type(value) is dict else None
         if self.has_host_parts and type(kind) is str and kind in found.target:
-            _part(kind, _LIST_OF_THOUGHTS).check(value, at, found)
+            record("OC-12", **{kind: need(Items())}).check(value, at, found)
         else:
             rows.Tagged.check(self, value, at, found)
 
 
-_LIST_OF_THOUGHTS = rows.Items(rule="OC-12")
 _PARTS: dict[str, rows.Check] = {
-    "text": _part("text", rows.STRING),
-    "image_url": _part("image_url", _IMAGE, "OC-13"),
-    "input_audio": _part("input_audio", rows.OBJECT),
-    "file": _part("file", rows.OBJECT),
-    "audio": rows.ANY,
+    "text": record("OC-12", text=need(STRING)),
+    "image_url": record("OC-13", image_url=need(_IMAGE)),
+    "input_audio": record("OC-12", input_audio=need(rows.OBJECT)),
+    "file": record("OC-12", file=need(rows.OBJECT)),
+    "audio": ANY,
 }
 
 
-def _content(parts: rows.Tagged) -> rows.Either:
-    return rows.Either(
-        rows={str: rows.ANY, list: rows.Items(item=parts, min_length=1, empty_rule="OC-11")},
-        name="a string or an array of objects",
-        rule="OC-10",
-    )
+def _content(has_host_parts: bool = False, **kinds: rows.Check) -> rows.Either:
+    parts = _Parts(kinds={**_PARTS, **kinds}, at_tag=True, rule="OC-12", missing="OC-11", has_host_parts=has_host_parts)
+    return either({str: ANY, list: Items(item=parts, min_length=1, empty_rule="OC-11")}, "OC-10")
 
 
-_CONTENT = _content(_Parts(kinds=_PARTS, at_tag=True, rule="OC-12", missing="OC-11"))
-_MODEL_CONTENT = _content(
-    _Parts(
-        kinds={**_PARTS, "refusal": _part("refusal", rows.STRING)},
-        at_tag=True,
-        rule="OC-12",
-        missing="OC-11",
-        has_host_parts=True,
-    )
-)
+_CONTENT = _content()
+_MODEL_CONTENT = _content(has_host_parts=True, refusal=record("OC-12", refusal=need(STRING)))
 
 
-def _called(text: str) -> rows.Object:
-    fields: dict[str, rows.Check] = {"name": rows.need(tool_name(FORMAT, "OC-08")), text: rows.need(rows.STRING)}
-    return rows.Object(rule="OC-07", fields=fields, unknown="")
-
-
-_CALL = rows.Object(
-    rule="OC-07",
-    fields={"id": rows.need(rows.STRING), "function": _called("arguments"), "custom": _called("input")},
-    unknown="",
-    also=(rows.CrossRule("OC-07", lambda call, _: _find_called(call, call.get("type"))),),
-)
-
-
-def _find_called(call: dict[str, Any], kind: Any) -> Iterator[rows.Finding]:
+def _find_called(call: dict[str, Any], _: Checked) -> Iterator[Finding]:
+    kind = call.get("type")
     if kind is None:
         yield "type", "is required"
     elif kind not in ("function", "custom"):
@@ -118,6 +89,14 @@ def _find_called(call: dict[str, Any], kind: Any) -> Iterator[rows.Finding]:
         yield kind, "is required"
 
 
+_CALLED_NAME = need(tool_name(FORMAT, "OC-08"))
+_CALL = record(
+    "OC-07",
+    CrossRule("OC-07", _find_called),
+    id=need(STRING),
+    function=record(name=_CALLED_NAME, arguments=need(STRING)),
+    custom=record(name=_CALLED_NAME, input=need(STRING)),
+)
 _PARTICIPANT = rows.String(
     rule="OC-25",
     accepts=lambda name: PARTICIPANT_NAMES.to_wire(name) == name,
@@ -125,36 +104,35 @@ _PARTICIPANT = rows.String(
 )
 
 
-def _message(content: rows.Check, *also: rows.CrossRule, **fields: rows.Check) -> rows.Object:
-    return rows.Object(rule="OC-02", fields={"content": content, "name": _PARTICIPANT, **fields}, unknown="", also=also)
-
-
-def _find_missing_content(message: dict[str, Any], _: rows.Checked) -> Iterator[rows.Finding]:
+def _find_missing_content(message: dict[str, Any], _: Checked) -> Iterator[Finding]:
     if message.get("content") is None and not (
         message.get("role") == "assistant" and any(map(message.get, _CONTENT_SUBSTITUTES))
     ):
         yield "content", "expected a string, got null"
 
 
-def _find_system_role(_: dict[str, Any], found: rows.Checked) -> Iterator[rows.Finding]:
+def _find_system_role(_: dict[str, Any], found: Checked) -> Iterator[Finding]:
     if found.model.system_messages == "none":  # reasoning models of the first generation
         yield "role", "the model has no such role"
 
 
-_NEEDS_CONTENT = rows.CrossRule("OC-10", _find_missing_content)
-_SYSTEM = _message(_CONTENT, _NEEDS_CONTENT, rows.CrossRule("OC-02", _find_system_role))
+_NEEDS_CONTENT = CrossRule("OC-10", _find_missing_content)
+_SYSTEM = record("OC-02", _NEEDS_CONTENT, CrossRule("OC-02", _find_system_role), content=_CONTENT, name=_PARTICIPANT)
+_FROM_CLIENT = record("OC-02", _NEEDS_CONTENT, content=_CONTENT, name=_PARTICIPANT)
 _MESSAGES = rows.Tagged(
     tag="role",
     kinds={
         "system": _SYSTEM,
-        "assistant": _message(
-            _MODEL_CONTENT, _NEEDS_CONTENT, tool_calls=rows.Items(item=_CALL, min_length=1, rule="OC-06")
+        "assistant": record(
+            "OC-02",
+            _NEEDS_CONTENT,
+            content=_MODEL_CONTENT,
+            name=_PARTICIPANT,
+            tool_calls=Items(item=_CALL, min_length=1, rule="OC-06"),
         ),
-        "user": _message(_CONTENT, _NEEDS_CONTENT),
-        "function": rows.Object(
-            rule="OC-02", fields={"content": _CONTENT, "name": rows.need(_PARTICIPANT, "OC-28")}, unknown=""
-        ),
-        "tool": _message(_CONTENT, _NEEDS_CONTENT),
+        "user": _FROM_CLIENT,
+        "function": record("OC-02", content=_CONTENT, name=need(_PARTICIPANT, "OC-28")),
+        "tool": _FROM_CLIENT,
         "developer": _SYSTEM,
     },
     at_tag=True,
@@ -163,23 +141,20 @@ _MESSAGES = rows.Tagged(
 )
 _FUNCTION = declared_function(FORMAT, "OC-15", "OC-08", "OC-16", "OC-17")
 _TOOL = rows.Tagged(
-    kinds={
-        kind: rows.Object(rule="OC-15", fields={kind: rows.need(_FUNCTION)}, unknown="")
-        for kind in ("function", "custom")
-    },
+    kinds={kind: record("OC-15", **{kind: need(_FUNCTION)}) for kind in ("function", "custom")},
     at_tag=True,
     rule="OC-15",
 )
-_OUTPUT_FORMAT = rows.Tagged(
+_CHOICE = rows.Tagged(
     kinds={
-        "text": rows.ANY,
-        "json_object": rows.ANY,
-        "json_schema": rows.Object(
-            rule="OC-24",
-            fields={"json_schema": rows.need(output_schema("OC-24", "OC-17", is_schema_needed=False))},
-            unknown="",
-        ),
+        **{kind: record("OC-18", **{kind: need(rows.OBJECT)}) for kind in ("function", "custom")},
+        "allowed_tools": record("OC-18", allowed_tools=need(record(tools=need(rows.ARRAY)))),
     },
+    at_tag=True,
+)
+_OUTPUT_SCHEMA = output_schema("OC-24", "OC-17", is_schema_needed=False)
+_OUTPUT_FORMAT = rows.Tagged(
+    kinds={"text": ANY, "json_object": ANY, "json_schema": record("OC-24", json_schema=need(_OUTPUT_SCHEMA))},
     at_tag=True,
     rule="OC-24",
 )
@@ -187,32 +162,18 @@ _BODY = rows.Object(
     rule="OC-01",
     unknown="OC-26",
     fields={
-        **dict.fromkeys(PARAMETERS | SDK_ONLY_PARAMETERS, rows.ANY),
+        **dict.fromkeys(PARAMETERS | SDK_ONLY_PARAMETERS, ANY),
         **PARAMETER_TABLE.checks(),
-        "model": rows.STRING,
-        "messages": rows.need(rows.Items(item=_MESSAGES, min_length=1, rule="OC-01")),
-        "tools": rows.Items(item=_TOOL, min_length=1, empty_rule="OC-14", rule="OC-15"),
-        "functions": rows.Items(item=_FUNCTION, min_length=1, empty_rule="OC-14", rule="OC-15"),
-        "tool_choice": rows.Either(
-            rows={str: rows.OneOf(values=_CHOICES), dict: rows.ANY}, name="a string or an object", rule="OC-18"
-        ),
+        "model": STRING,
+        "messages": need(Items(item=_MESSAGES, min_length=1)),
+        "tools": Items(item=_TOOL, min_length=1, empty_rule="OC-14", rule="OC-15"),
+        "functions": Items(item=_FUNCTION, min_length=1, empty_rule="OC-14", rule="OC-15"),
+        "tool_choice": either({str: rows.OneOf(values=("none", "auto", "required")), dict: _CHOICE}, "OC-18"),
         "parallel_tool_calls": rows.BOOLEAN.under("OC-19"),
         "stream": rows.BOOLEAN.under("OC-22"),
         "response_format": _OUTPUT_FORMAT,
     },
 )
-
-
-def check_request(
-    body: Any, options: WriteOptions = DEFAULT_OPTIONS, *, advisories: bool = False
-) -> list[rows.Violation]:
-    """The rules of Chat Completions that a request body breaks; advisories follow the errors, on request."""
-    if not isinstance(body, dict):
-        return [rows.Violation("OC-01", "", rows.expected("an object", body))]
-    model = body.get("model")
-    capabilities = look_up(model if isinstance(model, str) else "", FORMAT, options.capabilities)
-    host_fields = get_dialect(options.dialect).host_fields if options.dialect else frozenset[str]()
-    return RULES.check(rows.Checked(body, capabilities, advisories, target=host_fields))
 
 
 def judge_order(messages: list[Any]) -> list[Problem]:
@@ -237,42 +198,42 @@ def _place_of(problem: Problem, _: Any) -> tuple[str | int, ...]:
     return ("messages", problem.index, field)
 
 
-def _find_needs_tools(body: dict[str, Any], _: rows.Checked) -> Iterator[tuple[str, rows.Finding]]:
-    for rule, argument, needed in (
-        ("OC-18", "tool_choice", "tools"),
-        ("OC-19", "parallel_tool_calls", "tools"),
-        ("OC-18", "function_call", "functions"),
-    ):
-        if body.get(argument) is not None and body.get(needed) is None:
-            yield rule, (argument, f"is only allowed with {needed}")
+def _needs(rule: str, name: str, other: str) -> CrossRule:
+    """A field that is only allowed with another."""
+
+    def find(body: dict[str, Any], _: Checked) -> Iterator[Finding]:
+        if body.get(name) is not None and (body.get(other) is None or body[other] is False):
+            yield name, f"is only allowed with {other}"
+
+    return CrossRule(rule, find)
 
 
-def _drop_without_tools(body: dict[str, Any], writing: Any) -> None:
-    if writing.host.allows_choice_without_tools:
-        return
-    for rule, (name, message) in list(_find_needs_tools(body, rows.Checked(body, writing.model))):
-        del body[str(name)]
-        field = "tool_choice" if name == "function_call" else str(name)
-        writing.losses.append(Loss(field, field, f"{message}; dropped ({rule})"))
+def _needs_tools(rule: str, name: str, tools: str = "tools") -> CrossRule:
+    """The same of a choice among tools, which a writer leaves out without them, where the host refuses it."""
+    row = _needs(rule, name, tools)
+    field = "tool_choice" if name == "function_call" else name
+
+    def fix(body: dict[str, Any], writing: Any) -> None:
+        if not writing.host.allows_choice_without_tools:
+            for _, message in list(row.find(body, Checked(body, writing.model))):
+                del body[name]
+                writing.losses.append(Loss(field, field, f"{message}; dropped ({rule})"))
+
+    return CrossRule(rule, row.find, "choice", fix)
 
 
-def _find_unknown_choice(body: dict[str, Any], _: rows.Checked) -> Iterator[rows.Finding]:
+def _find_unknown_choice(body: dict[str, Any], _: Checked) -> Iterator[Finding]:
     choice = body.get("tool_choice")
-    if not isinstance(choice, dict):
-        return
     declared = {name for tool in list_of(body.get("tools")) if (name := _tool_name(tool))}
-    kind, kinds = choice.get("type"), ("function", "custom", "allowed_tools")
-    if kind not in kinds:
-        yield ("tool_choice", "type"), f"must be one of {', '.join(kinds)}"
-    elif not isinstance(choice.get(kind), dict):
-        yield ("tool_choice", kind), rows.expected("an object", choice.get(kind))
-    else:
-        tools = choice[kind].get("tools") if kind == "allowed_tools" else [choice]
-        if not isinstance(tools, list):
-            yield ("tool_choice", kind, "tools"), rows.expected("an array", tools)
-        elif declared:
-            undeclared = [name for name in map(_tool_name, tools) if name not in declared]
-            yield from (("tool_choice", f'no tool "{name[:80]}" is declared') for name in undeclared)
+    match choice:
+        case {"type": "allowed_tools", "allowed_tools": {"tools": list(chosen)}}:
+            pass
+        case {"type": "function", "function": dict()} | {"type": "custom", "custom": dict()}:
+            chosen = [choice]
+        case _:
+            return
+    if declared:
+        yield from (("tool_choice", message) for message in find_undeclared(map(_tool_name, chosen), declared))
 
 
 def _tool_name(tool: Any) -> str:
@@ -283,7 +244,7 @@ def _tool_name(tool: Any) -> str:
     return ""
 
 
-def _find_refused(body: dict[str, Any], found: rows.Checked) -> Iterator[rows.Finding]:
+def _find_refused(body: dict[str, Any], found: Checked) -> Iterator[Finding]:
     accepted = found.model.sampling
     if body.get("logit_bias") is not None and accepted is not None and "logit_bias" not in accepted:
         yield "logit_bias", UNSUPPORTED
@@ -291,12 +252,12 @@ def _find_refused(body: dict[str, Any], found: rows.Checked) -> Iterator[rows.Fi
         yield "web_search_options", UNSUPPORTED
 
 
-def _find_old_limit(body: dict[str, Any], found: rows.Checked) -> Iterator[rows.Finding]:
+def _find_old_limit(body: dict[str, Any], found: Checked) -> Iterator[Finding]:
     if body.get("max_tokens") is not None and not found.model.max_tokens:
         yield "max_tokens", f"{UNSUPPORTED}; use max_completion_tokens"
 
 
-def _rename_old_limit(body: dict[str, Any], writing: rows.Writing) -> None:
+def _rename_old_limit(body: dict[str, Any], writing: Writing) -> None:
     """Send the limit under its new name, for a model that refuses the old one."""
     if writing.model.max_tokens or body.get("max_tokens") is None:
         return
@@ -307,18 +268,7 @@ def _rename_old_limit(body: dict[str, Any], writing: rows.Writing) -> None:
         writing.losses.append(Loss("native.max_tokens", "max_tokens", f"{UNSUPPORTED}; dropped (OC-26)"))
 
 
-def _find_stream_options(body: dict[str, Any], _: rows.Checked) -> Iterator[rows.Finding]:
-    stream = body.get("stream")
-    if body.get("stream_options") is not None and not stream and isinstance(stream, bool | None):
-        yield "stream_options", "is only allowed with stream"
-
-
-def _find_two_limits(body: dict[str, Any], _: rows.Checked) -> Iterator[rows.Finding]:
-    if body.get("max_tokens") is not None and body.get("max_completion_tokens") is not None:
-        yield "max_tokens", "max_tokens and max_completion_tokens exclude each other"
-
-
-def _find_unmentioned_json(body: dict[str, Any], _: rows.Checked) -> Iterator[rows.Finding]:
+def _find_unmentioned_json(body: dict[str, Any], _: Checked) -> Iterator[Finding]:
     wanted = body.get("response_format")
     if (
         isinstance(wanted, dict)
@@ -328,12 +278,12 @@ def _find_unmentioned_json(body: dict[str, Any], _: rows.Checked) -> Iterator[ro
         yield "messages", 'must contain the word "json" for the output format json_object'
 
 
-def _find_media(body: dict[str, Any], found: rows.Checked) -> Iterator[rows.Finding]:
-    if isinstance(body.get("messages"), list):
-        yield from media_problems(body["messages"], "messages", found.model, SPEC.media_blocks)
+def _host_fields(_body: dict[str, Any], options: WriteOptions, _model: Capabilities) -> frozenset[str]:
+    return get_dialect(options.dialect).host_fields if options.dialect else frozenset()
 
 
-RULES = rows.RuleBook(
+RULES = RuleBook(
+    FORMAT,
     {
         "OC-01": "OpenAPI; report CopilotKit/CopilotKit#529",
         "OC-02": "OpenAPI; recorded",
@@ -373,19 +323,23 @@ RULES = rows.RuleBook(
     },
     _BODY,
     Order(
-        {"unanswered": "OC-03", "stray": "OC-04", "orphan": "OC-04", "repeated result": "OC-05"},
-        lambda body, _: judge_order(list_of(body.get("messages"))),
-        _place_of,
+        broken={"unanswered": "OC-03", "stray": "OC-04", "orphan": "OC-04", "repeated result": "OC-05"},
+        judge=lambda body, _: judge_order(list_of(body.get("messages"))),
+        place=_place_of,
     ),
-    rows.CrossRule("OC-13", _find_media),
-    rows.CrossRules(("OC-18", "OC-19"), _find_needs_tools, stage="choice", fix=_drop_without_tools),
-    rows.CrossRule("OC-18", _find_unknown_choice),
+    accepted_media("OC-13", SPEC),
+    _needs_tools("OC-18", "tool_choice"),
+    _needs_tools("OC-19", "parallel_tool_calls"),
+    _needs_tools("OC-18", "function_call", "functions"),
+    CrossRule("OC-18", _find_unknown_choice),
     refused_parameters("OC-26", PARAMETER_TABLE, ("reasoning_effort",)),
     refused_switch("OC-26"),
-    rows.drop_found("OC-26", _find_refused),
-    rows.CrossRule("OC-26", _find_old_limit, fix=_rename_old_limit),
-    rows.CrossRule("OC-22", _find_stream_options),
-    rows.CrossRule("OC-23", _find_two_limits),
-    rows.CrossRule("OC-24", _find_unmentioned_json),
-    *ADVISORIES,
+    drop_found("OC-26", _find_refused),
+    CrossRule("OC-26", _find_old_limit, fix=_rename_old_limit),
+    _needs("OC-22", "stream_options", "stream"),
+    excludes("OC-23", "max_tokens", "max_completion_tokens"),
+    CrossRule("OC-24", _find_unmentioned_json),
+    advice=ADVICE,
+    target=_host_fields,
 )
+check_request = RULES.check_request
