@@ -33,7 +33,7 @@ from antiphon.wire.request import (
     ToolChoice,
     ToolDefinition,
 )
-from antiphon.wire.vendors.google import PLACEHOLDER_FIRST_TURN
+from antiphon.wire.shared_google import PLACEHOLDER_FIRST_TURN
 from support.wire_formats import GEMINI
 from wire.gemini.bodies import accepted_requests, legal, normalised, request_bodies
 from wire.gemini.sample_requests import FAILED, model, tool, user, write, written

@@ -19,6 +19,7 @@ from antiphon.parts import (
     ToolCallRequest,
     ToolCallResult,
 )
+from antiphon.wire import shared_openai
 from antiphon.wire.capabilities import CapabilityOverride, CapabilityTable
 from antiphon.wire.format import WriteOptions
 from antiphon.wire.openai_chat.content import canonical_json, read_part
@@ -28,7 +29,6 @@ from antiphon.wire.openai_chat.rules import judge_order
 from antiphon.wire.request import Layout, Message, ModelRequest
 from antiphon.wire.rules import name_set
 from antiphon.wire.tools.names import safe_name
-from antiphon.wire.vendors import openai
 from support.request_strategies import Parts, conversations, requests
 from support.wire_formats import CHAT
 from wire.openai_chat.bodies import encoded, normalised
@@ -203,7 +203,7 @@ def as_result_part(part: Any) -> Any:
 
 def stand_in(named: Any) -> None:
     name = named.get("name") if isinstance(named, dict) else None
-    if isinstance(name, str) and openai.is_name(name) is None:
+    if isinstance(name, str) and shared_openai.is_name(name) is None:
         named["name"] = safe_name(name, 64)
 
 

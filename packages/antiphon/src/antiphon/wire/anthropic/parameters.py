@@ -27,8 +27,8 @@ from antiphon.wire.anthropic.shapes import SOURCE
 from antiphon.wire.capabilities import Capabilities
 from antiphon.wire.loss import Loss, lose_native
 from antiphon.wire.parameters import NUMBER, Parameter, ParameterTable, Refusal, is_default, refused_fields
+from antiphon.wire.parameters.reasoning import ReasoningForms, plan_reasoning
 from antiphon.wire.provenance import is_from
-from antiphon.wire.reasoning import ReasoningForms, plan_reasoning
 from antiphon.wire.request import ModelRequest, OutputFormat, Reasoning
 from antiphon.wire.rules import Checked, Path
 from antiphon.wire.rules.limits import Choice, Length, Range, Texts

@@ -28,8 +28,8 @@ from antiphon.wire.gemini.shapes import ContentShape, fit_part
 from antiphon.wire.loss import Losses
 from antiphon.wire.provenance import is_spelled
 from antiphon.wire.request import Message
+from antiphon.wire.shared_google import TurnListWriter
 from antiphon.wire.tools.call_ids import GENERATED_ID_PREFIX, CallIdTracker
-from antiphon.wire.vendors.google import TurnListWriter
 
 FUNCTION_ROLE = "function"
 """The former role of contents with results; also the spelling of a message that had it."""

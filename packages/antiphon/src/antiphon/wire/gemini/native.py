@@ -14,7 +14,7 @@ from antiphon.errors import WireError
 from antiphon.parts import NativeExtras, Source
 from antiphon.wire.gemini import FORMAT
 from antiphon.wire.rules import json_type_name
-from antiphon.wire.vendors.google import to_snake_case
+from antiphon.wire.shared_google import to_snake_case
 
 
 def get_field(fields: dict[str, Any], name: str) -> Any:

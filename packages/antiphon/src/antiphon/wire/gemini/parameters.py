@@ -20,12 +20,11 @@ from antiphon.wire.gemini.schema import SCHEMA_STYLES, read_schema, schema_style
 from antiphon.wire.gemini.shapes import SERVICE_TIERS
 from antiphon.wire.loss import Loss, lose_native, own_extras
 from antiphon.wire.parameters import NUMBER, WHOLE_NUMBER, Parameter, ParameterTable, refused_fields
+from antiphon.wire.parameters.reasoning import DYNAMIC, HIDDEN, ReasoningForms, plan_reasoning
 from antiphon.wire.provenance import is_spelled
-from antiphon.wire.reasoning import DYNAMIC, HIDDEN, ReasoningForms, plan_reasoning
 from antiphon.wire.request import ModelRequest, OutputFormat, Reasoning
 from antiphon.wire.rules.limits import Range
-from antiphon.wire.vendors.google import with_prefix, without_prefix
-from antiphon.wire.vendors.google_parameters import (
+from antiphon.wire.shared_google import (
     LEVEL_FOR,
     THINKING_LEVELS,
     Seed,
@@ -34,6 +33,8 @@ from antiphon.wire.vendors.google_parameters import (
     output_tokens,
     service_tiers,
     stop_sequences,
+    with_prefix,
+    without_prefix,
 )
 
 _REASONING = ReasoningForms(

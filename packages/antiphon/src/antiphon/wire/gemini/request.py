@@ -43,8 +43,8 @@ from antiphon.wire.loss import Loss, Losses, lose_native
 from antiphon.wire.request import Message, ModelRequest
 from antiphon.wire.request_writer import RequestWriter
 from antiphon.wire.shapes import RequestReader
+from antiphon.wire.shared_google import with_prefix, without_prefix
 from antiphon.wire.tools.call_ids import CallIdTracker
-from antiphon.wire.vendors.google import with_prefix, without_prefix
 
 _TOOL_CONFIG_FIELDS = field_spellings(("functionCallingConfig",))
 _TOOL_PREFIX = "toolConfig."

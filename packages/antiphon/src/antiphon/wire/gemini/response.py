@@ -26,8 +26,8 @@ from antiphon.wire.gemini.native import as_list, field_spellings, get_field, nat
 from antiphon.wire.loss import Losses, lose_native
 from antiphon.wire.output import ModelOutput, StopReason
 from antiphon.wire.rules import name_set
+from antiphon.wire.shared_google import format_time, parse_time
 from antiphon.wire.tools.call_ids import CallIdTracker
-from antiphon.wire.vendors.google import format_time, parse_time
 
 USAGE = UsageTable(
     FORMAT,

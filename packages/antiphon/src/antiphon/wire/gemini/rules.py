@@ -21,8 +21,8 @@ from antiphon.wire.parameters import refused_fields
 from antiphon.wire.rules import ANY, STRING, Checked, Items, need, record
 from antiphon.wire.rules.book import CrossRule, Finding, RuleBook, accepted_media, drop_found, find_repeated
 from antiphon.wire.rules.sequence import Order, Problem, SequenceJudge
+from antiphon.wire.shared_google import to_snake_case
 from antiphon.wire.tools.names import PORTABLE_NAME_LENGTH
-from antiphon.wire.vendors.google import to_snake_case
 
 _FOREIGN_TOOL_FIELDS = ("type", "function", "name", "description", "parameters", "input_schema")
 """Fields of tools in other formats. Google adds tools often, so unknown names are accepted."""

@@ -32,11 +32,11 @@ from antiphon.wire.gemini.response import (
 )
 from antiphon.wire.output import NOT_AN_ANSWER, ProviderError
 from antiphon.wire.shapes import INVALID, Shape
+from antiphon.wire.shared_google import parse_time
 from antiphon.wire.streams.json_array import JsonStreamReader
 from antiphon.wire.streams.reader import CUT, CandidateReader, decode_json
 from antiphon.wire.streams.sse import SseEvent
 from antiphon.wire.tools.call_ids import CallIdTracker
-from antiphon.wire.vendors.google import parse_time
 
 NO_USAGE = msgspec.Raw()
 """The usage of a chunk without usage."""

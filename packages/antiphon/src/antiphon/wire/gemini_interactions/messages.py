@@ -27,7 +27,7 @@ from antiphon.wire.gemini_interactions.shapes import (
 from antiphon.wire.loss import Losses
 from antiphon.wire.request import Message
 from antiphon.wire.shapes import Loose
-from antiphon.wire.vendors.google import TurnListWriter
+from antiphon.wire.shared_google import TurnListWriter
 
 _MODEL_STEPS = (CallShape, OutputShape, ThoughtShape)
 _NOTHING: dict[str, Any] = {}

@@ -19,11 +19,10 @@ from antiphon.wire.gemini_interactions.limits import SERVICE_TIERS
 from antiphon.wire.gemini_interactions.tools import read_tool_choice, write_tool_choice
 from antiphon.wire.loss import Loss, lose_native
 from antiphon.wire.parameters import NUMBER, Parameter, ParameterTable, refused_fields
+from antiphon.wire.parameters.reasoning import HIDDEN, ReasoningForms, plan_reasoning
 from antiphon.wire.provenance import is_spelled
-from antiphon.wire.reasoning import HIDDEN, ReasoningForms, plan_reasoning
 from antiphon.wire.request import ModelRequest, OutputFormat, Reasoning
-from antiphon.wire.vendors.google import with_prefix, without_prefix
-from antiphon.wire.vendors.google_parameters import (
+from antiphon.wire.shared_google import (
     LEVEL_FOR,
     THINKING_LEVELS,
     Seed,
@@ -32,6 +31,8 @@ from antiphon.wire.vendors.google_parameters import (
     output_tokens,
     service_tiers,
     stop_sequences,
+    with_prefix,
+    without_prefix,
 )
 
 JSON_TYPE = "application/json"

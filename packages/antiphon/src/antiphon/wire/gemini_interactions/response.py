@@ -22,7 +22,7 @@ from antiphon.wire.gemini_interactions.content import NAME, StepWriter, read_ans
 from antiphon.wire.loss import Loss, Losses, lose_candidates, lose_native, other_fields
 from antiphon.wire.output import ModelOutput, StopReason
 from antiphon.wire.rules import json_type_name, name_set
-from antiphon.wire.vendors.google import format_time, parse_time
+from antiphon.wire.shared_google import format_time, parse_time
 
 _READ_FIELDS = name_set("id object model status steps usage created")
 STOP_REASONS = StopReasons(

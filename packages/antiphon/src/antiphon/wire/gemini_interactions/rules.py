@@ -42,7 +42,7 @@ from antiphon.wire.rules import (
 )
 from antiphon.wire.rules.book import CrossRule, Finding, RuleBook, accepted_media, find_repeated
 from antiphon.wire.rules.sequence import Order, Problem, SequenceJudge
-from antiphon.wire.vendors.google_parameters import THINKING_LEVELS
+from antiphon.wire.shared_google import THINKING_LEVELS
 
 _TOOL_NAME = String(accepts=lambda name: tool_name_matcher(FORMAT)(name), name="is not a legal name")
 _BASE64 = String(accepts=lambda data: data.isascii() and not data.startswith("data:"), name="must be base64")

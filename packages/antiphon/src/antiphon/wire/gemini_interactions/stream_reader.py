@@ -38,8 +38,8 @@ from antiphon.wire.gemini_interactions.response import (
     read_usage,
 )
 from antiphon.wire.loss import other_fields
+from antiphon.wire.shared_google import parse_time
 from antiphon.wire.streams.reader import CUT, ItemReader
-from antiphon.wire.vendors.google import parse_time
 
 
 class StreamEvent(Struct, gc=False):

@@ -51,7 +51,7 @@ from antiphon.wire.openai_chat.tools import (
 )
 from antiphon.wire.provenance import GENERATED_IMAGE, is_from, is_legacy_function, spelling_in, with_source
 from antiphon.wire.shapes import Loose, extend
-from antiphon.wire.vendors.openai import OPENAI, collapse_text, is_plain_text
+from antiphon.wire.shared_openai import OPENAI, collapse_text, is_plain_text
 
 _AUDIO_OUTPUT_ONLY = ("transcript", "expires_at")  # a history names the audio by its id
 MEDIA = (Image, Audio, Document)

@@ -30,7 +30,7 @@ from antiphon.wire.media import (
 from antiphon.wire.native_as_text import readable_parts
 from antiphon.wire.openai_chat import FORMAT
 from antiphon.wire.openai_chat.dialects import RESPONSE_DIALECT, Dialect
-from antiphon.wire.vendors.openai import OPENAI, translate_citations, unread_fields
+from antiphon.wire.shared_openai import OPENAI, translate_citations, unread_fields
 
 THINKING_BLOCK = Source(FORMAT, ("thinking",))
 """Of reasoning in a block of the content (Mistral), with the extras of that."""

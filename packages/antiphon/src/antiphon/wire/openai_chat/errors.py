@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from antiphon.wire.vendors.openai import CHAT, error_table
+from antiphon.wire.shared_openai import CHAT, error_table
 
 _ERRORS = error_table(CHAT)
 read_error, write_error = _ERRORS.read, _ERRORS.write

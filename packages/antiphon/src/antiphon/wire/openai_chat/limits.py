@@ -1,7 +1,7 @@
 """What Chat Completions accepts, as data for the writer and the checks (the ids are those of `rules`).
 
 Ranges of numbers are in the table of `parameters`, names of tools and image types in `capabilities.json`, what
-Responses has too in `vendors/openai.py`, and what the hosts accept in `dialects`.
+Responses has too in `shared_openai.py`, and what the hosts accept in `dialects`.
 """
 
 from __future__ import annotations

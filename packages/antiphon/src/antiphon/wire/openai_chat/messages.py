@@ -42,7 +42,7 @@ from antiphon.wire.openai_chat.shapes import (
 from antiphon.wire.provenance import LEGACY_FUNCTION, with_source
 from antiphon.wire.request import Message
 from antiphon.wire.shapes import Loose, extend
-from antiphon.wire.vendors.openai import OPENAI, collapse_text, mark_failed
+from antiphon.wire.shared_openai import OPENAI, collapse_text, mark_failed
 
 _SUCCESS = ToolExecutionStatus.SUCCESS
 _WIRE_ORIGINS = (*FORMATS, OPENAI)

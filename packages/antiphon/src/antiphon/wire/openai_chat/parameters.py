@@ -21,12 +21,12 @@ from antiphon.wire.openai_chat import FORMAT
 from antiphon.wire.openai_chat.dialects import Dialect
 from antiphon.wire.openai_chat.tools import NOT_STRICT
 from antiphon.wire.parameters import NUMBER, Parameter, ParameterTable, Refusal
-from antiphon.wire.reasoning import HIDDEN, ReasoningForms, is_off, plan_reasoning
+from antiphon.wire.parameters.reasoning import HIDDEN, ReasoningForms, is_off, plan_reasoning
 from antiphon.wire.request import ModelRequest, OutputFormat, Reasoning
 from antiphon.wire.rules.limits import Range, Texts
 from antiphon.wire.schema import first_strict_problem, is_object_schema
-from antiphon.wire.vendors.openai import OPENAI
-from antiphon.wire.vendors.openai_parameters import (
+from antiphon.wire.shared_openai import (
+    OPENAI,
     find_refused,
     lose_schema_fields,
     schema_name,

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from antiphon.errors import WireError
+from antiphon.wire import shared_openai
 from antiphon.wire.loss import Loss
 from antiphon.wire.openai_chat import FORMAT
 from antiphon.wire.openai_chat.dialects import get_dialect
@@ -38,8 +39,7 @@ from antiphon.wire.request import ModelRequest, asks_for_json_object
 from antiphon.wire.request_writer import RequestWriter
 from antiphon.wire.rules import json_type_name
 from antiphon.wire.shapes import RequestReader
-from antiphon.wire.vendors import openai
-from antiphon.wire.vendors.openai import OPENAI, SHARED_PARAMETERS
+from antiphon.wire.shared_openai import OPENAI, SHARED_PARAMETERS
 
 _JSON_NOTE = {"role": "system", "content": "Answer with a JSON object."}
 
@@ -146,7 +146,7 @@ def _mentions_json_early(messages: list[Any]) -> bool:
     """Whether a message up to the first user's mentions JSON: later messages may not change the beginning (L9)."""
     for message in messages:
         plain = msgspec.to_builtins(message)  # its parts may be structs too
-        if any(map(openai.mentions_json, openai.texts_of([plain]))):
+        if any(map(shared_openai.mentions_json, shared_openai.texts_of([plain]))):
             return True
         if type(plain) is dict and plain.get("role") == "user":
             return False

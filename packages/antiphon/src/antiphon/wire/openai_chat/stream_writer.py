@@ -27,8 +27,8 @@ from antiphon.wire.openai_chat.response import completion_id, write_stop_reason,
 from antiphon.wire.output import ProviderError
 from antiphon.wire.provenance import is_legacy_function, spelling_in, with_source
 from antiphon.wire.shapes import as_dict
+from antiphon.wire.shared_openai import OPENAI, translate_citations
 from antiphon.wire.streams.writer import EventWriter, OpenPart, encode_line
-from antiphon.wire.vendors.openai import OPENAI, translate_citations
 
 _TAIL = b',"finish_reason":null}]}\n\n'
 _DONE = b"data: [DONE]\n\n"

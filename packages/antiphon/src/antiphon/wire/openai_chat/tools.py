@@ -25,10 +25,9 @@ from antiphon.wire.provenance import LEGACY_FUNCTION, with_source
 from antiphon.wire.request import ModelRequest, ToolChoice, ToolDefinition
 from antiphon.wire.schema import first_strict_problem
 from antiphon.wire.shapes import Loose, as_dict, extend
+from antiphon.wire.shared_openai import OPENAI, lose_function_fields, translate_grammar, unread_fields
 from antiphon.wire.tools.call_arguments import EMPTY_ARGUMENTS, raw_json_object, report_raw_arguments
 from antiphon.wire.tools.definitions import DeclaredTool, ToolSchemas, declare_tools
-from antiphon.wire.vendors.openai import OPENAI, translate_grammar, unread_fields
-from antiphon.wire.vendors.openai_parameters import lose_function_fields
 
 _SCHEMAS = ToolSchemas(FORMAT, "OC-16")
 NOT_STRICT = (

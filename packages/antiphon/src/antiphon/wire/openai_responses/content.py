@@ -50,7 +50,7 @@ from antiphon.wire.openai_responses.item_ids import IdGenerator
 from antiphon.wire.openai_responses.limits import MAX_MEDIA_TYPE, REFUSED_FILES
 from antiphon.wire.openai_responses.shapes import ITEMS, Item, fields_of, other_field, shape_of, value_of
 from antiphon.wire.provenance import is_from
-from antiphon.wire.vendors.openai import OPENAI, translate_citations, unread_fields
+from antiphon.wire.shared_openai import OPENAI, translate_citations, unread_fields
 
 NAME = "OpenAI Responses"
 MESSAGE_FIELDS = frozenset({"type", "role", "content"})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from antiphon.wire.output import ProviderError
-from antiphon.wire.vendors.openai import RESPONSES, error_table
+from antiphon.wire.shared_openai import RESPONSES, error_table
 
 _ERRORS = error_table(RESPONSES)
 read_error, write_error = _ERRORS.read, _ERRORS.write

@@ -16,8 +16,8 @@ from antiphon.parts import Native, Refusal, Text, Thinking, ToolCallRequest
 from antiphon.wire.loss import Losses
 from antiphon.wire.openai_responses import FORMAT
 from antiphon.wire.openai_responses.limits import ID_PREFIXES
+from antiphon.wire.shared_openai import is_name
 from antiphon.wire.tools.names import MAX_CACHED_LENGTH
-from antiphon.wire.vendors.openai import is_name
 
 GENERATED_ID_MARK = "_antiphon_"
 

@@ -1,7 +1,7 @@
 """What Responses accepts, as data for the writer and the checks (the ids are those of `rules`).
 
 Ranges of numbers are in the table of `parameters`, names of tools, lengths of call ids and image types in `capabilities.json`,
-and what Chat Completions has too in `vendors/openai.py`.
+and what Chat Completions has too in `shared_openai.py`.
 """
 
 from __future__ import annotations

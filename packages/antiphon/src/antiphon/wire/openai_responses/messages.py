@@ -48,8 +48,8 @@ from antiphon.wire.openai_responses.tools import NAMES
 from antiphon.wire.provenance import is_from
 from antiphon.wire.request import Message
 from antiphon.wire.rules import name_set
+from antiphon.wire.shared_openai import OPENAI, collapse_text, mark_failed, unread_fields
 from antiphon.wire.tools.call_ids import IdMapper
-from antiphon.wire.vendors.openai import OPENAI, collapse_text, mark_failed, unread_fields
 
 _SOURCE = Source(FORMAT)
 CALL_IDS = IdMapper(lambda: f"(?s:.{{1,{format_capabilities(FORMAT).tool_id_length}}})")

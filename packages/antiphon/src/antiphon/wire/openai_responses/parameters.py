@@ -16,16 +16,17 @@ from antiphon.wire.loss import Loss, own_extras
 from antiphon.wire.openai_responses import FORMAT
 from antiphon.wire.openai_responses.tools import allows_strict, read_tool_choice, read_tools
 from antiphon.wire.parameters import Parameter, ParameterTable
-from antiphon.wire.reasoning import HIDDEN, ReasoningForms, plan_reasoning
+from antiphon.wire.parameters.reasoning import HIDDEN, ReasoningForms, plan_reasoning
 from antiphon.wire.request import ModelRequest, OutputFormat, Reasoning
 from antiphon.wire.rules.limits import Range
 from antiphon.wire.schema import is_object_schema
-from antiphon.wire.vendors.openai import OPENAI, unread_fields
-from antiphon.wire.vendors.openai_parameters import (
+from antiphon.wire.shared_openai import (
+    OPENAI,
     find_refused,
     lose_schema_fields,
     schema_name,
     shared_rows,
+    unread_fields,
 )
 
 LOGPROBS = "message.output_text.logprobs"

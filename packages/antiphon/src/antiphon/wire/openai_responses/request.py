@@ -28,7 +28,7 @@ from antiphon.wire.request import ModelRequest
 from antiphon.wire.request_writer import RequestWriter
 from antiphon.wire.rules import json_type_name
 from antiphon.wire.shapes import RequestReader
-from antiphon.wire.vendors.openai import (
+from antiphon.wire.shared_openai import (
     OPENAI,
     SHARED_PARAMETERS,
     join_extras,

@@ -24,7 +24,7 @@ from antiphon.wire.openai_responses.content import NAME, read_model_item, write_
 from antiphon.wire.openai_responses.settings import DEFAULTS
 from antiphon.wire.output import ModelOutput, StopReason
 from antiphon.wire.rules import json_type_name
-from antiphon.wire.vendors.openai import OPENAI
+from antiphon.wire.shared_openai import OPENAI
 
 _READ_FIELDS = frozenset({"id", "object", "created_at", "model", "output", "usage", "status", "incomplete_details"})
 _INCOMPLETE = ("max_output_tokens", "content_filter")

@@ -52,17 +52,19 @@ from antiphon.wire.rules.book import (
     find_undeclared,
 )
 from antiphon.wire.rules.sequence import Order, Problem, SequenceJudge
-from antiphon.wire.tools.names import PORTABLE_NAME_LENGTH
-from antiphon.wire.vendors.openai import is_name, mentions_json, texts_of
-from antiphon.wire.vendors.openai_parameters import find_refused
-from antiphon.wire.vendors.openai_rules import (
+from antiphon.wire.shared_openai import (
     UNSUPPORTED,
     declared_function,
+    find_refused,
+    is_name,
+    mentions_json,
     output_schema,
     refused_parameters,
     refused_switch,
+    texts_of,
     tool_name,
 )
+from antiphon.wire.tools.names import PORTABLE_NAME_LENGTH
 
 _INPUT_PARTS = rows.name_list(
     "input_text input_image output_text refusal input_file input_audio computer_screenshot summary_text reasoning_text"

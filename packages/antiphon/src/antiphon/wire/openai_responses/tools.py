@@ -16,10 +16,9 @@ from antiphon.wire.loss import Loss, lose_native, own_extras
 from antiphon.wire.openai_responses import FORMAT
 from antiphon.wire.request import ModelRequest, ToolChoice, ToolDefinition
 from antiphon.wire.schema import first_strict_problem
+from antiphon.wire.shared_openai import OPENAI, lose_function_fields, translate_grammar, unread_fields
 from antiphon.wire.tools.definitions import DeclaredTool, ToolSchemas, declare_tools
 from antiphon.wire.tools.names import tool_names
-from antiphon.wire.vendors.openai import OPENAI, translate_grammar, unread_fields
-from antiphon.wire.vendors.openai_parameters import lose_function_fields
 
 _SCHEMAS = ToolSchemas(FORMAT, "OR-12")
 _FUNCTION = frozenset({"type", "name", "description", "parameters", "strict"})

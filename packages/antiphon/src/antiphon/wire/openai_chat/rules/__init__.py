@@ -30,17 +30,18 @@ from antiphon.wire.rules.book import (
     find_undeclared,
 )
 from antiphon.wire.rules.sequence import Order, Problem, SequenceJudge
-from antiphon.wire.spec import SequenceRule
-from antiphon.wire.vendors.openai import mentions_json, texts_of
-from antiphon.wire.vendors.openai_rules import (
+from antiphon.wire.shared_openai import (
     UNSUPPORTED,
     ImageUrl,
     declared_function,
+    mentions_json,
     output_schema,
     refused_parameters,
     refused_switch,
+    texts_of,
     tool_name,
 )
+from antiphon.wire.spec import SequenceRule
 
 _CONTENT_SUBSTITUTES = ("tool_calls", "function_call", "refusal", "audio")
 

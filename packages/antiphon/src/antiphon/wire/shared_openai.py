@@ -1,4 +1,4 @@
-"""What Chat Completions and Responses share: names, extras, citations, grammars, texts, and errors."""
+"""What Chat Completions and Responses share: names, extras, citations, grammars, texts, errors, parameters and rows of rules."""
 
 from __future__ import annotations
 
@@ -7,9 +7,19 @@ from collections.abc import Container, Iterator
 from typing import Any
 
 from antiphon.parts import NativeExtras
+from antiphon.wire import rules as rows
+from antiphon.wire.capabilities import Capabilities, format_capabilities, tool_name_matcher
 from antiphon.wire.errors import ErrorTable, WrittenError
+from antiphon.wire.loss import Loss
+from antiphon.wire.media import is_web_url, looks_like_base64, parse_data_url
 from antiphon.wire.output import ErrorKind
+from antiphon.wire.parameters import NUMBER, Parameter, ParameterTable, Refusals, refused_fields
+from antiphon.wire.request import OutputFormat, ToolDefinition
+from antiphon.wire.rules.book import CrossRule, Finding, Writing
+from antiphon.wire.rules.limits import Choice, Pairs, Range
+from antiphon.wire.schema import STRICT_MODE, is_object_schema, problems
 from antiphon.wire.shapes import Shape, as_dict
+from antiphon.wire.tools.names import safe_name
 
 OPENAI = "openai"
 """The origin of native extras that both formats have."""
@@ -176,3 +186,152 @@ def error_table(name: str) -> ErrorTable:
         vendor_formats=(CHAT, RESPONSES),
         any_code=True,
     )
+
+
+def shared_rows(range_rule: str, metadata_rule: str, tier_rule: str) -> dict[str, Parameter]:
+    """The parameters that both formats have, by key."""
+    rows = (
+        Parameter("model", "model", (str,), is_written=False),
+        Parameter("stream", "stream", (bool,), is_written=False),
+        Parameter("parallel_tool_calls", "parallel_tool_calls", (bool,), is_written=False),
+        Parameter(
+            "temperature", "temperature", NUMBER, Range(rule=range_rule, minimum=0, maximum=2), sends_default=True
+        ),
+        Parameter("top_p", "top_p", NUMBER, Range(rule=range_rule, minimum=0, maximum=1, unset="drop")),
+        Parameter("top_logprobs", "top_logprobs", (int,), Range(rule=range_rule, minimum=0, maximum=20, is_whole=True)),
+        Parameter("user", "user", (str,)),
+        Parameter("metadata", "metadata", (dict,), Pairs(rule=metadata_rule, at_most=16, max_key=64, max_value=512)),
+        Parameter("service_tier", "service_tier", (str,), Choice(rule=tier_rule, values=SERVICE_TIERS)),
+        Parameter("cache_key", "prompt_cache_key", (str,)),
+        Parameter("store", "store", (bool,)),
+    )
+    return {row.key: row for row in rows}
+
+
+def schema_name(output_format: OutputFormat) -> str:
+    """The name of an output schema, as OpenAI accepts it (OC-24, OR-17)."""
+    name = output_format.name or "response"
+    return name if is_name(name) else safe_name(name, MAX_NAME)
+
+
+def find_refused(capabilities: Capabilities, rule: str, temperature: Any, top_p: Any, effort: Any) -> Refusals:
+    """The fields that a model refuses at this effort, or at its default one."""
+    is_reasoning = (effort or capabilities.default_effort) not in ("none", None)
+    return refused_fields(capabilities, rule, rule, temperature, top_p, is_reasoning=is_reasoning)
+
+
+def lose_schema_fields(output_format: OutputFormat, kind: str, losses: list[Loss]) -> None:
+    """Report the fields of an output format that its `kind` does not have: only `json_schema` has them."""
+    losses.extend(
+        Loss(f"output_format.{field}", field, f"not supported by {kind}; dropped")
+        for field in ("schema", "name", "description", "strict")
+        if getattr(output_format, field) is not None
+    )
+
+
+def lose_function_fields(tool: ToolDefinition, losses: list[Loss], path: str) -> None:
+    """Report the fields of a freeform tool that only functions have."""
+    losses.extend(
+        Loss(f"{path}.{field}", field, "a freeform tool accepts only text; dropped")
+        for field in ("parameters", "strict")
+        if getattr(tool, field) is not None
+    )
+
+
+UNSUPPORTED = "the model does not support it"
+
+
+class ImageUrl(rows.Check, frozen=True):
+    """The URL of an image: http(s), or a data URL of a type that the models accept."""
+
+    format_name: str
+
+    def check(self, value: Any, at: rows.Path, found: rows.Checked) -> None:
+        if type(value) is not str:
+            found.add_type(self.rule, at, "a string", value)
+        elif not is_web_url(value):
+            parsed, accepted = parse_data_url(value), format_capabilities(self.format_name)
+            if parsed is None:
+                found.add(self.rule, at, "must be a web address or a data URL")
+            elif not accepted.accepts_image(parsed.media_type.lower()) or not looks_like_base64(parsed.data):
+                found.add(self.rule, at, "must hold a PNG, JPEG, GIF or WebP image in base64")
+
+
+class Schema(rows.Check, frozen=True):
+    """The schema of a function's parameters: of an object."""
+
+    def check(self, value: Any, at: rows.Path, found: rows.Checked) -> None:
+        if type(value) is not dict:
+            found.add_type(self.rule, at, "an object", value)
+        elif not is_object_schema(value):
+            found.add(self.rule, at, 'must be a schema of type "object"')
+
+
+def tool_name(format_name: str, rule: str = "") -> rows.String:
+    """The name of a tool."""
+    name = "must have only letters, digits, - and _, and not too many of them"
+    return rows.String(rule=rule, accepts=lambda text: tool_name_matcher(format_name)(text), name=name)
+
+
+def declared_function(format_name: str, shape: str, name: str, parameters: str, strict: str) -> rows.Object:
+    """A declared function, with the rule ids of a format."""
+    return rows.record(
+        shape,
+        CrossRule(strict, _find_strict_parameters),
+        name=rows.need(tool_name(format_name, name)),
+        description=rows.STRING,
+        strict=rows.BOOLEAN,
+        parameters=Schema(rule=parameters),
+    )
+
+
+def _find_strict_parameters(function: dict[str, Any], _: rows.Checked) -> Iterator[Finding]:
+    schema = function.get("parameters")
+    if function.get("strict") is True and type(schema) is dict:
+        yield from (("parameters", problem) for problem in problems(schema, STRICT_MODE))
+
+
+def output_schema(rule: str, strict: str, *, is_schema_needed: bool) -> rows.Object:
+    """A json_schema output format."""
+    name = rows.String(accepts=is_name, name="must have 1 to 64 letters, digits, - and _")
+    schema = rows.need(rows.OBJECT) if is_schema_needed else rows.OBJECT
+    return rows.record(rule, CrossRule(strict, _find_strict_output), name=rows.need(name), schema=schema)
+
+
+def _find_strict_output(output_format: dict[str, Any], _: rows.Checked) -> Iterator[Finding]:
+    schema = output_format.get("schema")
+    if output_format.get("strict") is True and type(schema) is dict:
+        if schema.get("type") is not None and not is_object_schema(schema):
+            yield "schema", 'must be a schema of type "object"'
+        yield from (("schema", problem) for problem in problems(schema, STRICT_MODE))
+
+
+def refused_parameters(rule: str, table: ParameterTable, effort_path: tuple[str, ...]) -> CrossRule:
+    """What a model refuses: sampling parameters and an effort."""
+
+    def find(body: dict[str, Any], found: rows.Checked) -> Iterator[Finding]:
+        effort: Any = body
+        for step in effort_path:
+            effort = effort.get(step) if type(effort) is dict else None
+        model, efforts = found.model, found.model.efforts
+        refused = find_refused(model, rule, body.get("temperature"), body.get("top_p"), effort)
+        yield from table.find_refused(body, refused, rule)
+        if effort is not None and efforts is not None and effort not in efforts:
+            yield effort_path, rows.not_one_of(efforts, effort) if efforts else UNSUPPORTED
+
+    return CrossRule(rule, find)
+
+
+def refused_switch(rule: str) -> CrossRule:
+    """The switch of parallel calls, which some models refuse; true is the default, and dropping it no loss."""
+
+    def find(body: dict[str, Any], found: rows.Checked) -> Iterator[Finding]:
+        if body.get("parallel_tool_calls") is not None and not found.model.parallel_tool_switch:
+            yield "parallel_tool_calls", UNSUPPORTED
+
+    def fix(body: dict[str, Any], writing: Writing) -> None:
+        if not writing.model.parallel_tool_switch and body.pop("parallel_tool_calls", True) is not True:
+            reason = f"{UNSUPPORTED}; dropped ({rule})"
+            writing.losses.append(Loss("parallel_tool_calls", "parallel_tool_calls", reason))
+
+    return CrossRule(rule, find, fix=fix)

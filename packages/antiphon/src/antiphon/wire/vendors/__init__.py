@@ -1,1 +1,0 @@
-"""Facts that several formats of one vendor share."""
