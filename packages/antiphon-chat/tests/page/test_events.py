@@ -273,8 +273,8 @@ def test_frames_hold_no_line_breaks_but_their_own() -> None:
     buffer = buffer_of([TextDelta("a\nb\r\n\u2028c")])
     found = buffer.after(100)
     assert found is not None
-    assert frame(found[0]).count(b"\n") == 4
-    assert b"\r" not in frame(found[0])
+    assert frame(found[0].event, found[0].id).count(b"\n") == 4
+    assert b"\r" not in frame(found[0].event, found[0].id)
 
 
 def test_turn_index_matches_rounds() -> None:

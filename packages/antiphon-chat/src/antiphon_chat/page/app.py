@@ -67,6 +67,7 @@ _CODES = {
     504: "timeout",
 }
 """Error codes of what the listener refuses."""
+_NO_KEYS = ClientKeys(Config())
 _API_HEADERS = {"cache-control": "no-store", "content-security-policy": "default-src 'none'; frame-ancestors 'none'"}
 
 
@@ -93,7 +94,7 @@ class ChatApp(Application):
         models: Callable[[], ChatModels],
         toolboxes: Toolboxes,
         *,
-        keys: Callable[[], ClientKeys] = lambda: ClientKeys(Config()),
+        keys: Callable[[], ClientKeys] = lambda: _NO_KEYS,
         rules: Callable[[], OriginRules] = OriginRules,
         meter: ChatMeter | None = None,
         system: str = "",

@@ -37,12 +37,14 @@ class TextDrawing:
 
     def __init__(self, on_drawn: Callable[[DrawnText], None]) -> None:
         self._on_drawn = on_drawn
-        self._markdown = StreamedMarkdown()
+        self._markdown: StreamedMarkdown | None = None
         self._next = 0.0
         self._timer: asyncio.TimerHandle | None = None
 
     def feed(self, text: str) -> None:
         """Report a chunk of text, with the blocks if it is time to draw."""
+        if self._markdown is None:
+            self._markdown = StreamedMarkdown()
         self._markdown.feed(text)
         now = time.monotonic()
         if now >= self._next and self._timer is None:
@@ -58,13 +60,14 @@ class TextDrawing:
             self._timer.cancel()
         self._timer = None
         self._next = 0.0
-        self._markdown = StreamedMarkdown()
+        self._markdown = None
 
     def _draw_later(self) -> None:
         self._timer = None
         self._draw("")
 
     def _draw(self, text: str) -> None:
+        assert self._markdown is not None, "fed before it is drawn"
         settled, unfinished = self._markdown.draw()
         self._next = time.monotonic() + INTERVAL * (1 + self._markdown.open_chars / _CHARS_PER_INTERVAL)
         self._on_drawn(DrawnText(text, settled, unfinished))

@@ -29,6 +29,8 @@ from antiphon_chat.page.history_view import entry_json
 
 CAPACITY = 4096
 """How many events are kept."""
+_OPEN = (ToolCallStartedEntry, ToolCallFinishedEntry)
+"""While tools run, their events have more than the log."""
 
 
 class TurnStarted(Struct, frozen=True, tag=True):
@@ -99,7 +101,7 @@ class EventBuffer:
         """Add an event."""
         self.last += 1
         self._kept.append(NumberedEvent(self.last, self.last, event))
-        if isinstance(event, EntryAppended | LoopFinished) and _is_final(event):
+        if isinstance(event, LoopFinished) or (isinstance(event, EntryAppended) and not isinstance(event.entry, _OPEN)):
             self.settled = self.last
         if len(self._kept) > self._capacity:
             self._make_room()
@@ -141,21 +143,8 @@ class EventBuffer:
         self._kept = kept
 
 
-def _is_final(event: EntryAppended | LoopFinished) -> bool:
-    """Whether the log has everything up to this event. While tools run, their events have more than the log."""
-    return not (
-        isinstance(event, EntryAppended) and isinstance(event.entry, ToolCallStartedEntry | ToolCallFinishedEntry)
-    )
-
-
-def frame(numbered: NumberedEvent) -> bytes:
-    """An event in the format of a server-sent event."""
-    event = numbered.event
-    return b"id: %d\n" % numbered.id + frame_without_id(event)
-
-
-def frame_without_id(event: Any) -> bytes:
-    """An event without an id: no client resumes from it."""
+def frame(event: Any, number: int | None = None) -> bytes:
+    """An event in the format of a server-sent event; no client resumes from one without a number."""
     if isinstance(event, EntryAppended):
         is_effective = not isinstance(event.entry, RollbackEntry)
         entry = entry_json(
@@ -165,7 +154,8 @@ def frame_without_id(event: Any) -> bytes:
     else:
         event_data = msgspec.json.encode(event)
     name = "TextDelta" if isinstance(event, DrawnText) else type(event).__name__
-    return b"event: %s\ndata: %s\n\n" % (name.encode(), event_data)
+    head = b"" if number is None else b"id: %d\n" % number
+    return b"%sevent: %s\ndata: %s\n\n" % (head, name.encode(), event_data)
 
 
 def _merge_deltas(kept: Sequence[NumberedEvent]) -> Iterator[NumberedEvent]:

@@ -25,7 +25,7 @@ from antiphon.conversation.events import LoopEvent, LoopFinished, RoundStarted, 
 from antiphon.conversation.replay import Replay
 from antiphon.conversation.turn import TurnIndex
 from antiphon.errors import AntiphonError, HistoryError, StoreError
-from antiphon.history import ModelOutputEntry
+from antiphon.history import ModelOutputEntry, ShortenedResultsEntry
 from antiphon.parts import InputPart, ToolCallRequest
 from antiphon.prices.table import PriceTable
 from antiphon.providers.presets import PRESETS
@@ -42,9 +42,8 @@ from antiphon_chat.page.event_stream import (
     TurnFailed,
     TurnStarted,
     frame,
-    frame_without_id,
 )
-from antiphon_chat.shared.compactions import shortened_by
+from antiphon_chat.shared.compactions import count_shortened
 from antiphon_chat.shared.models import record_model
 from antiphon_chat.shared.partial_answers import PartialAnswers
 
@@ -250,16 +249,20 @@ class LiveConversation:
             self.events.add(TitleWritten(title))
 
     def _on_event(self, event: LoopEvent) -> None:
-        self._partial.on_event(event, self.chat.model)
         match event:
             case EntryAppendedEvent(entry):
+                if isinstance(entry, ModelOutputEntry):  # the log has it
+                    self._partial.close()
                 self._report_entries(entry.sequence_number)
             case TextDelta(text):
+                self._partial.add(text, self.chat.model)
                 self._drawing.feed(text)
             case LoopFinished():
+                self._partial.close()
                 self._on_end(event)
             case _:
                 if isinstance(event, RoundStarted):
+                    self._partial.close()
                     self._drawing.reset()
                     self.failure = None
                 self.events.add(event)
@@ -318,8 +321,9 @@ class LiveConversation:
             if isinstance(entry, ModelOutputEntry):
                 self._drawing.reset()
             self.version = entry.sequence_number
-            place, shortened = self.places[entry.sequence_number], shortened_by(entry, snapshot.effective)
-            self.events.add(EntryAppended(entry, place, self._prices(), shortened))
+            shortened = count_shortened(snapshot.effective, entry) if isinstance(entry, ShortenedResultsEntry) else None
+            prices = self._prices() if isinstance(entry, ModelOutputEntry) else None
+            self.events.add(EntryAppended(entry, self.places[entry.sequence_number], prices, shortened))
 
     # Watchers.
 
@@ -333,14 +337,15 @@ class LiveConversation:
             while time.monotonic() < ends:
                 found = self.events.after(cursor)
                 if found is None:
-                    yield frame_without_id(Reset())
+                    yield frame(Reset())
                     return
-                for piece in _pieces(found):
-                    yield piece
-                cursor = found[-1].id if found else cursor
+                if found:
+                    for piece in _pieces(found):
+                        yield piece
+                    cursor = found[-1].id
                 if self.events.is_closed:
                     if self.is_deleted:
-                        yield frame_without_id(Gone())
+                        yield frame(Gone())
                     return
                 if not found and not await self.events.news(min(ping, max(0.0, ends - time.monotonic()))):
                     yield b": ping\n\n"
@@ -364,7 +369,7 @@ def _pieces(found: Sequence[NumberedEvent]) -> Iterator[bytes]:
     """The events in chunks large enough to write."""
     gathered: list[bytes] = []
     for one in found:
-        gathered.append(frame(one))
+        gathered.append(frame(one.event, one.id))
         if sum(map(len, gathered)) >= _CHUNK_BYTES or one is found[-1]:
             yield b"".join(gathered)
             gathered = []

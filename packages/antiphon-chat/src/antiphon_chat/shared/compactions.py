@@ -27,11 +27,6 @@ def count_shortened(effective: Iterable[HistoryEntry], change: ShortenedResultsE
     return sum(new is not old for before, after in pairs for old, new in zip(before, after, strict=True))
 
 
-def shortened_by(entry: HistoryEntry, effective: Iterable[HistoryEntry]) -> int | None:
-    """The same for any entry; None if it shortens no results."""
-    return count_shortened(effective, entry) if isinstance(entry, ShortenedResultsEntry) else None
-
-
 def _covers(change: CompactionEntry | ShortenedResultsEntry, number: int) -> bool:
     return change.since <= number <= change.up_to and number not in change.kept
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import aclosing
 
 from antiphon.errors import AntiphonError, ProviderSetupError, RoutingError
 from antiphon.history import (
@@ -68,12 +67,10 @@ class ReloadableProvider(ProviderClient):
     def __init__(self, models: Callable[[], ChatModels]) -> None:
         self._models = models
 
-    async def call_model(
+    def call_model(
         self, context: Sequence[ContextEntry], options: ProviderCallOptions
     ) -> AsyncIterator[ModelOutputDelta]:
-        async with aclosing(self._models().router.call_model(context, options)) as deltas:  # type: ignore[type-var]
-            async for delta in deltas:
-                yield delta
+        return self._models().router.call_model(context, options)
 
     def origins_of(self, model: str) -> Sequence[Origin]:
         return self._models().router.origins_of(model)

@@ -97,18 +97,20 @@ class PartialAnswer:
 
     def on_event(self, event: LoopEvent, model: str) -> None:
         """Take an event of the turn."""
-        if isinstance(event, TextDelta):
-            self._waiting.append(event.text)
-            now = time.monotonic()
-            if now >= self._next:
-                self._next = now + INTERVAL
-                with suppress(OSError):
-                    self._write(model)
-        elif isinstance(event, EntryAppended):
-            if isinstance(event.entry, ModelOutputEntry):  # the log has it
+        match event:
+            case TextDelta(text):
+                self.add(text, model)
+            case RoundStarted() | LoopFinished() | EntryAppended(entry=ModelOutputEntry()):  # the log has it
                 self.close()
-        elif isinstance(event, RoundStarted | LoopFinished):
-            self.close()
+
+    def add(self, text: str, model: str) -> None:
+        """More text of the answer."""
+        self._waiting.append(text)
+        now = time.monotonic()
+        if now >= self._next:
+            self._next = now + INTERVAL
+            with suppress(OSError):
+                self._write(model)
 
     def close(self) -> None:
         """Remove the file."""

@@ -13,7 +13,7 @@ from msgspec import Struct
 from antiphon.context import TokenLedger
 from antiphon.conversation import rounds_of
 from antiphon.conversation.compaction import compact
-from antiphon.history import ModelInputEntry, ModelOutputEntry, ToolCallResultsEntry
+from antiphon.history import ModelInputEntry, ModelOutputEntry, ShortenedResultsEntry, ToolCallResultsEntry
 from antiphon.history.store import ConversationInfo
 from antiphon.http.messages import Response
 from antiphon.threads import STORES
@@ -22,7 +22,7 @@ from antiphon_chat.page.history_view import cache_findings, draw_ahead, entry_js
 from antiphon_chat.page.live_conversation import LiveConversation
 from antiphon_chat.page.open_conversations import OpenConversations, owner_tag
 from antiphon_chat.page.request import ApiError, ChatRequest
-from antiphon_chat.shared.compactions import shortened_by
+from antiphon_chat.shared.compactions import count_shortened
 from antiphon_chat.shared.conversations.changes import check_texts, clean_title, roll_back, set_texts, set_title
 from antiphon_chat.shared.conversations.export import ExportFormat, export, file_name
 from antiphon_chat.shared.conversations.importing import import_conversation
@@ -150,7 +150,9 @@ class ConversationApi:
                     live.places[entry.sequence_number],
                     is_effective=entry.sequence_number in effective,
                     prices=prices,
-                    shortened=shortened_by(entry, snapshot.effective),
+                    shortened=count_shortened(snapshot.effective, entry)
+                    if isinstance(entry, ShortenedResultsEntry)
+                    else None,
                 )
             )
             for entry in later
