@@ -1,8 +1,9 @@
-"""The language of the terminal chat: `translate` returns a text of the chat in the user's language, with its values filled in.
+"""The language of the chat: `translate` returns a text in the user's language, with its values filled in; `say` one of the tour.
 
-The English text is the key, so the code shows what the user reads. Its Chinese is in the catalogues of the page, which a browser
-reads by key (`page/assets/texts`); `chinese.py` has what only the terminal and saved pages say. Answers, tool output and errors
-of the library are not translated.
+Texts are data: `texts/{en,zh}.json`, and the catalogues of the page, which a browser reads by key (`page/assets/texts`). In
+Python the English text is the key of its Chinese, so the code shows what the user reads; what the page says too is only in the
+page's. The sentences of the guided tour, which are long, are in both files by key. Answers, tool output and errors of the
+library are not translated.
 """
 
 from __future__ import annotations
@@ -15,14 +16,15 @@ from typing import Literal, get_args
 
 import msgspec
 
+from antiphon.cli.program import runnable
 from antiphon.providers.default_model import CHOICE_TEXTS, ModelChoice
-from antiphon_chat.chinese import CHINESE
 
 Language = Literal["en", "zh"]
 LANGUAGES: tuple[Language, ...] = get_args(Language)
 LANGUAGE_VARIABLE = "ANTIPHON_LANGUAGE"
 
-_PAGE = Path(__file__).parent / "page" / "assets" / "texts"
+_TEXTS = Path(__file__).parent / "texts"
+_PAGE_TEXTS = Path(__file__).parent / "page" / "assets" / "texts"
 _language: ContextVar[Language] = ContextVar("language", default="en")
 
 
@@ -44,12 +46,25 @@ def current_language() -> Language:
 
 
 @cache
+def catalogue(language: Language, folder: Path = _TEXTS) -> Mapping[str, str]:
+    """The texts of a language by their keys."""
+    return msgspec.json.decode((folder / f"{language}.json").read_bytes(), type=dict[str, str])
+
+
+@cache
 def chinese_texts() -> Mapping[str, str]:
     """The Chinese texts by their English: those of the page, and the terminal's own."""
-    english, chinese = (
-        msgspec.json.decode((_PAGE / f"{name}.json").read_bytes(), type=dict[str, str]) for name in ("en", "zh")
-    )
-    return {**{text: chinese[key] for key, text in english.items()}, **CHINESE}
+    english, chinese = (catalogue(language, _PAGE_TEXTS) for language in LANGUAGES)
+    return {**{text: chinese[key] for key, text in english.items()}, **catalogue("zh")}
+
+
+def say(language: Language, sentence: str, /, **values: object) -> str:
+    """A sentence of the guided tour, with its values filled in; commands are those that run from here."""
+    texts = catalogue(language)
+    text = texts[f"tour.{sentence}"]
+    for part in ("menu", "real_model"):
+        text = text.replace(f"{{{part}}}", texts[f"tour.{part}"])
+    return runnable(text.format(**values) if values else text)
 
 
 def translate(text: str, /, **values: object) -> str:

@@ -13,8 +13,14 @@ import pytest
 
 from antiphon.providers.default_model import CHOICE_TEXTS, default_model
 from antiphon.tools.builtin.plan_values import PlanStatus
-from antiphon_chat.chinese import CHINESE
-from antiphon_chat.language import chinese_texts, format_choice, language_from_environment, translate, use_language
+from antiphon_chat.language import (
+    catalogue,
+    chinese_texts,
+    format_choice,
+    language_from_environment,
+    translate,
+    use_language,
+)
 from antiphon_chat.shared.provider_errors import ADVICE, BATCH_HINTS, INTERACTIVE_HINTS
 from antiphon_chat.terminal.commands import COMMANDS
 from antiphon_chat.terminal.greeting import THINGS
@@ -22,6 +28,9 @@ from antiphon_chat.terminal.mcp_command import APPROVAL_TEXTS, STATE_TEXTS
 from antiphon_chat.terminal.turn_view import END_MESSAGES
 from support.cases import each_case
 from support.repository import CHAT, DEVTOOLS
+
+ENGLISH_TOUR = catalogue("en")
+CHINESE = {text: words for text, words in catalogue("zh").items() if text not in ENGLISH_TOUR}
 
 
 def texts_in_calls() -> Iterator[str]:
@@ -62,6 +71,12 @@ def test_every_text_has_a_chinese_text_and_no_other_has() -> None:
 @each_case("text", CHINESE)
 def test_chinese_text_has_the_same_values(text: str) -> None:
     assert placeholders(CHINESE[text]) == placeholders(text)
+
+
+def test_the_tour_says_the_same_in_both_languages() -> None:
+    chinese = catalogue("zh")
+    for key, text in ENGLISH_TOUR.items():
+        assert placeholders(chinese[key]) == placeholders(text), key
 
 
 def test_page_and_terminal_have_each_text_once() -> None:

@@ -23,10 +23,10 @@ from antiphon.tools.call_runner import UNKNOWN_OUTCOME
 from antiphon.tools.compiled_schema import CompiledSchema
 from antiphon.wire.delta import Assembler, Finished, ModelOutputDelta, PartDelta, Started, UsageReported
 from antiphon.wire.request import ModelRequest, OutputFormat, ToolChoice, ToolDefinition
+from antiphon_chat.language import say
 from antiphon_chat.offline import OfflineModel
 from antiphon_chat.offline.plan_request import GoalChange, PlanRequest, documents_in, read_request
 from antiphon_chat.offline.schema_values import Words, fitting_value
-from antiphon_chat.offline.texts import NOTICE
 from antiphon_chat.offline.tour import TOUR_TOOLS
 from providers.model_calls import assembled, deltas_of
 from support.history_strategies import any_text, json_values
@@ -198,7 +198,7 @@ def test_search_then_plan(message: str, query: str, title: str, last_day: str, t
     assert [len(plan["tasks"]), plan["tasks"][-1]["due"]] == [3, last_day]
     assert plan["tasks"][0]["title"].startswith(task)
     assert plan["title"] in answer
-    assert talk.texts[0].startswith(NOTICE["zh" if "搜" in message else "en"])
+    assert talk.texts[0].startswith(say("zh" if "搜" in message else "en", "notice"))
     assert not answer.startswith("(")  # once
 
 
@@ -434,7 +434,7 @@ def test_the_notice_is_shown_after_an_answer_of_another_model() -> None:
     talk = Talk([WEATHER])
     talk.context += [ModelInputEntry.of("Hi."), ModelOutputEntry.of("Hello!")]
     talk.say("weather Oslo")
-    assert talk.texts[0].startswith(NOTICE["en"])
+    assert talk.texts[0].startswith(say("en", "notice"))
 
 
 def test_ids_differ_and_the_same_context_gives_the_same_answer() -> None:

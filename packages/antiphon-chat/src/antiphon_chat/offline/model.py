@@ -33,9 +33,8 @@ from antiphon.text import one_line
 from antiphon.wire.delta import ModelOutputDelta, PartDelta
 from antiphon.wire.output import ModelOutput
 from antiphon.wire.request import ToolDefinition
-from antiphon_chat.language import Language, current_language
+from antiphon_chat.language import LANGUAGES, Language, current_language, say
 from antiphon_chat.offline.schema_values import Words, fitting_value
-from antiphon_chat.offline.texts import NOTICE, say
 from antiphon_chat.offline.tour import Step, TourTurn, calls_of, next_step, report
 
 MODEL = "plain"
@@ -176,10 +175,10 @@ def _call_of(tool: ToolDefinition, call_id: str, message: str) -> ToolCallReques
 
 def _noticed(turn: TourTurn, text: str) -> str:
     spoken = (entry for entry in turn.context if entry.role is ContextEntryRole.MODEL_OUTPUT)
-    known = (*NOTICE.values(), *(say(language, "hello")[:30] for language in NOTICE))
+    known = [mark for language in LANGUAGES for mark in (say(language, "notice"), say(language, "hello")[:30])]
     if any(mark in text_of(entry.content) for entry in spoken for mark in known):
         return text
-    return f"{NOTICE[turn.language]}\n\n{text}"
+    return f"{turn.say('notice')}\n\n{text}"
 
 
 def _turn_of(

@@ -10,8 +10,7 @@ from msgspec import Struct
 
 from antiphon.text import one_line
 from antiphon.tools.builtin import Plan
-from antiphon_chat.language import Language
-from antiphon_chat.offline.texts import say
+from antiphon_chat.language import Language, say
 
 _POLITE = (
     r"^(?:please\s+|can you\s+|could you\s+|first,?\s+|also\s+|now\s+|"

@@ -29,7 +29,7 @@ from antiphon.tools.call_runner import UNKNOWN_OUTCOME
 from antiphon.tools.context import ToolContext
 from antiphon.tools.tool import Tool, tool
 from antiphon.wire import formats
-from antiphon_chat.language import Language
+from antiphon_chat.language import Language, say
 from antiphon_chat.offline.plan_request import (
     GoalChange,
     PlanRequest,
@@ -38,7 +38,6 @@ from antiphon_chat.offline.plan_request import (
     plan_arguments,
     read_request,
 )
-from antiphon_chat.offline.texts import say
 
 PAUSE_SECONDS = 60
 _MODELS = {
