@@ -24,7 +24,7 @@ from antiphon_gateway.observe.metrics import Metrics
 from antiphon_gateway.observe.recent import RecentRequests
 from antiphon_gateway.observe.recorder import Recorder
 from antiphon_gateway.runtime.loaded import LoadedConfig
-from antiphon_gateway.share.buckets import Buckets
+from antiphon_gateway.share.counts import Buckets
 from page.rig import Browser, Gate, models, served
 
 SECRET = "sk-antiphon-of-the-test"

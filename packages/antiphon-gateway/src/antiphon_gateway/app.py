@@ -22,10 +22,11 @@ from antiphon_gateway.config.settings import Config
 from antiphon_gateway.endpoints.handlers import HANDLERS, KEPT, REQUESTS
 from antiphon_gateway.endpoints.responses_api.websocket import ResponseSocket
 from antiphon_gateway.errors import refusal_response
+from antiphon_gateway.ledger.search import RequestFilter
 from antiphon_gateway.observe.instruments import CONTENT_TYPE
 from antiphon_gateway.observe.page import wants_page
 from antiphon_gateway.observe.record import Record
-from antiphon_gateway.observe.request_search import RequestFilter, search_ledger
+from antiphon_gateway.observe.request_search import search_ledger
 from antiphon_gateway.observe.spend_summary import SpendReader
 from antiphon_gateway.observe.status import ReloadResult, ServerStatus, build_status
 from antiphon_gateway.routes import Endpoint, NoRoute, error_format_for_path, is_chat_path, match_route

@@ -30,7 +30,7 @@ from antiphon.wire.request import ModelRequest
 from antiphon_gateway.endpoints.answer_shapes import SHAPES
 from antiphon_gateway.endpoints.pass_through import api_of, forward, forward_url
 from antiphon_gateway.errors import provider_error_response
-from antiphon_gateway.generate.answer_model import with_requested_model
+from antiphon_gateway.generate.body_fields import with_requested_model
 from antiphon_gateway.generate.channels import Same
 from antiphon_gateway.generate.frame import StreamFrame
 from antiphon_gateway.generate.generation import STREAM_HEADERS

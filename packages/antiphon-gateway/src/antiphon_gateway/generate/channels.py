@@ -29,7 +29,7 @@ from antiphon.wire.loss import Loss
 from antiphon.wire.output import ProviderError
 from antiphon.wire.streams.sse import MAX_EVENT, SseReader
 from antiphon_gateway.generate.answer_keeper import AnswerRecording
-from antiphon_gateway.generate.answer_model import StreamModel
+from antiphon_gateway.generate.body_fields import StreamModel, split_events
 from antiphon_gateway.generate.frame import StreamFrame
 from antiphon_gateway.observe.record import Record
 
@@ -48,7 +48,6 @@ _DIALECT_MARKERS: Mapping[str, tuple[bytes, ...]] = {
 _END_MARKS = {"openai-chat": b"[DONE]"}
 """The last event of a format, which some hosts leave out."""
 _has_empty_choices = re.compile(rb'"choices"\s*:\s*\[\s*\]').search
-_ends_of_events = re.compile(rb"(?<=\n\n)|(?<=\n\r\n)|(?<=\r\r)")
 
 
 class StreamFailed(Exception):
@@ -436,7 +435,7 @@ def without_usage(events: bytes) -> bytes:
     if not _has_empty_choices(events):
         return events
     if b"\r" in events:
-        return b"".join(event for event in _ends_of_events.split(events) if not _is_usage_alone(event))
+        return b"".join(event for event in split_events(events) if not _is_usage_alone(event))
     return b"\n\n".join([event for event in events.split(b"\n\n") if not _is_usage_alone(event)])
 
 

@@ -31,8 +31,7 @@ from antiphon_gateway.access.accounts import priced_targets
 from antiphon_gateway.access.client_keys import ClientKey
 from antiphon_gateway.errors import Overloaded, error_response
 from antiphon_gateway.generate.answer_keeper import AnswerKeeper, AnswerRecording
-from antiphon_gateway.generate.answer_model import with_requested_model
-from antiphon_gateway.generate.body_fields import with_model
+from antiphon_gateway.generate.body_fields import with_model, with_requested_model
 from antiphon_gateway.generate.channels import Channel, Same, Translate
 from antiphon_gateway.generate.failover import StreamFailover, first_token_limit
 from antiphon_gateway.generate.frame import StreamFrame

@@ -13,7 +13,7 @@ from antiphon.errors import SharedStoreUnavailable, StoreError
 from antiphon_gateway.ledger.database import OperatorDatabase
 from antiphon_gateway.ledger.ledger import UsageLedger
 from antiphon_gateway.ledger.spend import SpendRow, spend
-from antiphon_gateway.share.counters import NOTHING, Amount, Period
+from antiphon_gateway.share.counts import NOTHING, Amount, Period
 from antiphon_gateway.threads import BUDGETS
 from antiphon_gateway.utc_time import day_of
 

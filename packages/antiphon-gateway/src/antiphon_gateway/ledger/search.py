@@ -7,17 +7,22 @@ written, which is the order of their times but for the seconds that a writer may
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import date, datetime
 from typing import Any
 
 from msgspec import Struct
 
+from antiphon.errors import AntiphonError
 from antiphon.history.sql.database import Database
 from antiphon_gateway.ledger.row import DAY_MICROSECONDS
 from antiphon_gateway.utc_time import day_of, time_at
 
 PAGE_ROWS = 50
 SCANNED_ROWS = 200_000
+_OUTCOMES = {"answered": "ok", "cancelled": "disconnected"}
+"""How the ledger names these outcomes; one that failed has the kind of its error."""
+_LONGEST = 200
 _LATE_ROWS = 10_000
 """How many rows may be between a row and another one with a time of the same day."""
 _COLUMNS = (
@@ -27,19 +32,39 @@ _COLUMNS = (
 )  # fmt: skip
 
 
-class AttemptFilter(Struct, frozen=True, kw_only=True):
-    """What to look for; an empty field matches everything. Texts are compared without case, anywhere in the field."""
+class RequestFilter(Struct, frozen=True, kw_only=True):
+    """What a reader looks for, in the recent requests and in the ledger; empty fields match everything.
 
-    request_id: str = ""
-    """The beginning of the id, exactly."""
+    Texts are compared without case, anywhere in the field; `text` is the beginning of the id of a request in the ledger.
+    """
+
+    text: str = ""
     key: str = ""
     model: str = ""
-    """In the requested model, or in `provider/model` of the target."""
     status: str = ""
-    """The provider's status or its beginning: `502` or `5`."""
+    """The status or its beginning: `502` or `5`."""
     outcome: str = ""
-    """`ok`, `disconnected`, or `failed` for all others."""
-    day: date | None = None
+    day: str = ""
+    """The day on which it ended, UTC: `2026-11-30`."""
+
+    @classmethod
+    def of(cls, query: Mapping[str, str]) -> RequestFilter:
+        """The filter in a query."""
+        names = {"text": "q"}
+        given = {name: query.get(names.get(name, name), "").strip()[:_LONGEST] for name in cls.__struct_fields__}
+        return cls(**given)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it matches everything."""
+        return not any(getattr(self, name) for name in self.__struct_fields__)
+
+    def read_day(self) -> date | None:
+        """That day. Raises `AntiphonError`."""
+        try:
+            return date.fromisoformat(self.day) if self.day else None
+        except ValueError:
+            raise AntiphonError(f"day is a date as 2026-11-30, not {self.day[:40]!r}") from None
 
 
 class FoundAttempt(Struct, frozen=True, kw_only=True):
@@ -78,7 +103,7 @@ class AttemptPage(Struct, frozen=True, kw_only=True):
 
 def search_attempts(
     database: Database,
-    wanted: AttemptFilter,
+    wanted: RequestFilter,
     *,
     before: int | None = None,
     limit: int = PAGE_ROWS,
@@ -90,8 +115,8 @@ def search_attempts(
     conditions, values = _conditions(database, wanted)
     if lowest is None or conditions is None:
         return AttemptPage()
-    if wanted.day is not None:
-        lowest, highest = _rows_of_day(database, wanted.day, lowest, highest)
+    if (day := wanted.read_day()) is not None:
+        lowest, highest = _rows_of_day(database, day, lowest, highest)
     end = highest + 1 if before is None else min(before, highest + 1)
     start = max(lowest, end - scanned)
     found = database.rows(
@@ -124,7 +149,7 @@ def _attempts(database: Database, ids: list[int]) -> list[FoundAttempt]:
     ]
 
 
-def _conditions(database: Database, wanted: AttemptFilter) -> tuple[list[str] | None, dict[str, Any]]:
+def _conditions(database: Database, wanted: RequestFilter) -> tuple[list[str] | None, dict[str, Any]]:
     """The conditions on a row, and their values; None if no row can match."""
     conditions: list[str] = []
     values: dict[str, Any] = {}
@@ -141,7 +166,7 @@ def _conditions(database: Database, wanted: AttemptFilter) -> tuple[list[str] | 
             )
         if wanted.outcome:
             is_failed = wanted.outcome == "failed"
-            known = ("ok", "disconnected") if is_failed else (wanted.outcome,)
+            known = tuple(_OUTCOMES.values()) if is_failed else (_OUTCOMES.get(wanted.outcome),)
             values["outcomes"] = [number for number, name in names.items() if name in known]
             condition = database.one_of("outcome_id", "outcomes")
             conditions.append(f"NOT {condition}" if is_failed else condition)
@@ -152,11 +177,11 @@ def _conditions(database: Database, wanted: AttemptFilter) -> tuple[list[str] | 
         values["low_status"] = int(wanted.status) * unit
         values["high_status"] = values["low_status"] + unit - 1
         conditions.append("status BETWEEN :low_status AND :high_status")
-    if wanted.request_id:
-        values["request"], values["request_end"] = wanted.request_id, wanted.request_id + "\U0010ffff"
+    if wanted.text:
+        values["request"], values["request_end"] = wanted.text, wanted.text + "\U0010ffff"
         conditions.append("request_id >= :request AND request_id < :request_end")
-    if wanted.day is not None:
-        values["first_at"] = day_of(wanted.day) * DAY_MICROSECONDS
+    if (day := wanted.read_day()) is not None:
+        values["first_at"] = day_of(day) * DAY_MICROSECONDS
         values["end_at"] = values["first_at"] + DAY_MICROSECONDS
         conditions.append("at >= :first_at AND at < :end_at")
     return conditions, values

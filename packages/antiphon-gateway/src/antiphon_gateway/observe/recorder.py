@@ -25,9 +25,8 @@ from antiphon.prices.table import PriceTable
 from antiphon.providers.call import CallReport
 from antiphon.providers.keys.ring import KeyLease
 from antiphon.providers.routes import Target
-from antiphon_gateway.access.accounts import ClientAccounts
+from antiphon_gateway.access.accounts import ClientAccounts, LimitReached
 from antiphon_gateway.access.client_keys import ClientKey
-from antiphon_gateway.access.refusals import LimitReached
 from antiphon_gateway.ledger.ledger import UsageLedger
 from antiphon_gateway.ledger.row import UsageRow
 from antiphon_gateway.observe.record import Record, tokens_of, usage_rows

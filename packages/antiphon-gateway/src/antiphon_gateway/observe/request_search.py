@@ -6,54 +6,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import date
 
 from msgspec import Struct
 
 from antiphon.errors import AntiphonError
 from antiphon_gateway.ledger.database import OperatorDatabase
-from antiphon_gateway.ledger.search import AttemptFilter, AttemptPage, search_attempts
+from antiphon_gateway.ledger.search import AttemptPage, RequestFilter, search_attempts
 from antiphon_gateway.observe.recent import RequestRecord, exact_percentile
 
-_OUTCOMES = {"": "", "answered": "ok", "cancelled": "disconnected", "failed": "failed"}
 _MOST_DIGITS = 18
-_LONGEST = 200
 
 
-class RequestFilter(Struct, frozen=True, kw_only=True):
-    """What a reader looks for; empty fields match everything. Texts are compared without case, anywhere in the field."""
-
-    text: str = ""
-    key: str = ""
-    model: str = ""
-    status: str = ""
-    """The status or its beginning: `502` or `5`."""
-    outcome: str = ""
-    day: str = ""
-    """The day on which it ended, UTC: `2026-11-30`."""
-
-    @classmethod
-    def of(cls, query: Mapping[str, str]) -> RequestFilter:
-        """The filter in a query."""
-        names = {"text": "q"}
-        given = {name: query.get(names.get(name, name), "").strip()[:_LONGEST] for name in cls.__struct_fields__}
-        return cls(**given)
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether it matches everything."""
-        return not any(getattr(self, name) for name in self.__struct_fields__)
-
-    def matches(self, record: RequestRecord) -> bool:
-        """Whether a request is one that the reader looks for."""
-        return (
-            _contains(record.key, self.key)
-            and (_contains(record.model, self.model) or _contains(record.target, self.model))
-            and str(record.status).startswith(self.status)
-            and self.outcome in ("", record.outcome)
-            and self.day in ("", record.time.date().isoformat())
-            and (not self.text or any(_contains(text, self.text) for text in _texts(record)))
-        )
+def matches(search: RequestFilter, record: RequestRecord) -> bool:
+    """Whether a request is one that the reader looks for."""
+    return (
+        _contains(record.key, search.key)
+        and (_contains(record.model, search.model) or _contains(record.target, search.model))
+        and str(record.status).startswith(search.status)
+        and search.outcome in ("", record.outcome)
+        and search.day in ("", record.time.date().isoformat())
+        and (not search.text or any(_contains(text, search.text) for text in _texts(record)))
+    )
 
 
 class TargetStats(Struct, frozen=True, kw_only=True):
@@ -129,24 +102,11 @@ async def search_ledger(
     cursor = query.get("before", "")
     if cursor and not (cursor.isascii() and cursor.isdigit() and len(cursor) <= _MOST_DIGITS):
         return LedgerSearch(problem=f"before is a cursor from the page before, not {cursor[:40]!r}")
-    try:
-        day = date.fromisoformat(search.day) if search.day else None
-    except ValueError:
-        return LedgerSearch(problem=f"day is a date as 2026-11-30, not {search.day[:40]!r}")
-    if search.outcome not in _OUTCOMES:
-        return LedgerSearch()  # a request that was refused here was not sent to a provider
-    wanted = AttemptFilter(
-        request_id=search.text,
-        key=search.key,
-        model=search.model,
-        status=search.status,
-        outcome=_OUTCOMES[search.outcome],
-        day=day,
-    )
-    if not database.exists:
-        return LedgerSearch()
     before = int(cursor) if cursor else None
     try:
-        return LedgerSearch(page=await database.run(lambda opened: search_attempts(opened, wanted, before=before)))
+        search.read_day()  # a wrong one is said, whatever there is to search
+        if not database.exists:
+            return LedgerSearch()
+        return LedgerSearch(page=await database.run(lambda opened: search_attempts(opened, search, before=before)))
     except AntiphonError as error:
         return LedgerSearch(problem=str(error))

@@ -14,8 +14,9 @@ from msgspec import Struct
 
 from antiphon.providers.keys.health import CredentialStatus
 from antiphon.providers.keys.target_health import CircuitStatus
+from antiphon_gateway.ledger.search import RequestFilter
 from antiphon_gateway.observe.recent import Activity, Minute, RequestRecord, percentile
-from antiphon_gateway.observe.request_search import LedgerSearch, RequestFilter, TargetStats, target_stats
+from antiphon_gateway.observe.request_search import LedgerSearch, TargetStats, matches, target_stats
 from antiphon_gateway.observe.spend_summary import SpendSummary
 from antiphon_gateway.share.redis_store import SharedStatus
 
@@ -130,7 +131,7 @@ def build_status(
             "cached_tokens": hour.cached_tokens,
         },
         minutes=[{"time": datetime.fromtimestamp(minute.start, UTC), **_numbers(minute)} for minute in seen.minutes],
-        requests=records if search is None or search.is_empty else [each for each in records if search.matches(each)],
+        requests=records if search is None or search.is_empty else [each for each in records if matches(search, each)],
         targets=target_stats(records),
         spend=spend,
         ledger=ledger,

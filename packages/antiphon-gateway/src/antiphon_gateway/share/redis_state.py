@@ -19,8 +19,7 @@ from math import inf
 
 from antiphon.ids import new_id
 from antiphon.providers.keys.sharing import RETENTION_SECONDS, SharedHealth
-from antiphon_gateway.share.buckets import BucketReport
-from antiphon_gateway.share.counters import Amount, CounterStore, Period
+from antiphon_gateway.share.counts import Amount, BucketReport, CounterStore, Period
 from antiphon_gateway.share.redis_store import PREFIX, Command, RedisStore, StoreScript
 from antiphon_gateway.utc_time import DAY_SECONDS
 

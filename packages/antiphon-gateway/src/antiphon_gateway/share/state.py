@@ -4,10 +4,13 @@ It has the token buckets and counters of clients (`Buckets`, `Counters`) and the
 There are two places to share them: the files of the workers of one host, which have health only, and a Redis or Valkey server,
 which has everything. Counters of processes without a server are exchanged through the ledger.
 
-A few times a second local changes are written and remote ones merged. When the server becomes unavailable each process
-continues on its own and reconnects with backoff; before it is used again, both sides are merged. The log has one line when it
-becomes unavailable and one when it is reachable again. It is closed last of all services: what they charge while they end is
-reported, too.
+A few times a second local changes are written and remote ones merged. A key that one process finds rejected, exhausted or rate
+limited rests in all of them, and one that an operator switches off is off in all; merging needs no order (`SharedHealth`), and
+requests never wait for it. A key is named by a hash of its secret and URL, keyed with what only the processes know (law L10).
+
+When the server becomes unavailable each process continues on its own and reconnects with backoff; before it is used again, both
+sides are merged. The log has one line when it becomes unavailable and one when it is reachable again. It is closed last of all
+services: what they charge while they end is reported, too.
 """
 
 from __future__ import annotations
@@ -16,19 +19,67 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
+from hashlib import blake2b
+from typing import Protocol, TypeAlias
 
 from antiphon.errors import SharedStoreUnavailable
 from antiphon.providers.keys.secret import Credential
+from antiphon.providers.keys.sharing import NO_COOLDOWNS, HealthSource, SharedHealth
 from antiphon_gateway.config.settings import GatewaySettings
 from antiphon_gateway.config.store_url import parse_store_url
-from antiphon_gateway.share.buckets import SYNC_SECONDS, Buckets
-from antiphon_gateway.share.counters import Counters, CounterStore
-from antiphon_gateway.share.health import HealthSync, Sources
+from antiphon_gateway.share.counts import SYNC_SECONDS, Buckets, Counters, CounterStore
 from antiphon_gateway.share.redis_state import RedisState
 from antiphon_gateway.share.redis_store import RedisStore, SharedStatus
 from antiphon_gateway.share.workers import Credentials, WorkerHealth
 from antiphon_gateway.utc_time import DAY_SECONDS
+
+Sources: TypeAlias = Callable[[], Iterable[tuple[str, HealthSource]]]
+"""The keys and circuits in use, each with its URL."""
+
+
+class HealthStore(Protocol):
+    """Where health is shared, by name."""
+
+    @property
+    def key(self) -> bytes:
+        """The key for hashing names."""
+
+    @property
+    def offset(self) -> float:
+        """How far the clock of its times is ahead of `time.monotonic`."""
+
+    async def merge(self, known: Mapping[str, SharedHealth], *, is_first: bool = False) -> Mapping[str, SharedHealth]:
+        """What this process knows, merged with what the others do; both then have it. `is_first`: the connection is new."""
+
+
+class HealthSync:
+    """Shares the health of `sources` through a store."""
+
+    def __init__(self, store: HealthStore, sources: Sources) -> None:
+        self._store = store
+        self._sources = sources
+
+    async def sync(self, *, is_first: bool = False) -> None:
+        """Share local changes and take over those of others. Raises `SharedStoreUnavailable`."""
+        store, offset = self._store, self._store.offset
+        sources = [(source, partial(key_fingerprint, address=url, key=store.key)) for url, source in self._sources()]
+        known: dict[str, SharedHealth] = {}
+        for source, named in sources:
+            for name, health in source.export_health(named).items():  # two sources may have the same key
+                known[name] = known.get(name, NO_COOLDOWNS).merge(health)
+        shared = {name: health.shift_clock(offset) for name, health in known.items()}
+        merged = await store.merge(shared, is_first=is_first)
+        remote = {name: health.shift_clock(-offset) for name, health in merged.items()}
+        for source, named in sources:
+            source.merge_health(named, remote)
+
+
+def key_fingerprint(secret: str, *, address: str, key: bytes) -> str:
+    """The name of a secret and its URL in the store."""
+    return blake2b(f"{address}\0{secret}".encode(), key=key, digest_size=16, person=b"antiphon").hexdigest()
+
 
 logger = logging.getLogger("antiphon.gateway")
 

@@ -12,10 +12,9 @@ from antiphon.errors import SharedStoreUnavailable
 from antiphon.prices.table import PriceOverride, PriceTable
 from antiphon.providers.routes import Target
 from antiphon.wire.output import ProviderError
-from antiphon_gateway.access.accounts import EMBEDDED, ClientAccounts, priced_targets
+from antiphon_gateway.access.accounts import EMBEDDED, ClientAccounts, LimitReached, priced_targets
 from antiphon_gateway.access.client_keys import ClientKey
-from antiphon_gateway.access.refusals import LimitReached
-from antiphon_gateway.share.counters import NOTHING, Amount, Counters, Period
+from antiphon_gateway.share.counts import NOTHING, Amount, Counters, Period
 
 
 class Clock:

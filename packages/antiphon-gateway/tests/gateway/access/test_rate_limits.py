@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from antiphon_gateway.access.accounts import ClientAccounts
 from antiphon_gateway.access.client_keys import ClientKey
-from antiphon_gateway.share.buckets import Buckets
+from antiphon_gateway.share.counts import Buckets
 
 
 class Clock:

@@ -15,8 +15,8 @@ import pytest
 from antiphon.parts import Text
 from antiphon.wire import FORMATS
 from antiphon.wire.request import Message, ModelRequest
+from antiphon_gateway.access.accounts import LimitReached, dollars
 from antiphon_gateway.access.client_keys import hash_key
-from antiphon_gateway.access.refusals import LimitReached, dollars
 from antiphon_gateway.config.settings import ClientKeySettings, LedgerSettings
 from gateway.rig import Got, Rig, rig
 from gateway.strict_upstream import text_answer

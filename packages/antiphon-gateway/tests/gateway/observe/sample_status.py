@@ -10,13 +10,13 @@ from antiphon.providers.keys.health import CredentialStatus, ModelStatus
 from antiphon.providers.keys.target_health import CircuitStatus
 from antiphon.providers.routes import Target
 from antiphon.wire.output import ProviderError
+from antiphon_gateway.ledger.search import RequestFilter
 from antiphon_gateway.ledger.spend import SpendRow
 from antiphon_gateway.observe.recent import (
     Activity,
     RecentRequests,
 )
 from antiphon_gateway.observe.record import Record
-from antiphon_gateway.observe.request_search import RequestFilter
 from antiphon_gateway.observe.spend_summary import SpendSummary
 from antiphon_gateway.observe.status import ReloadResult, ServerStatus, Status, build_status
 

@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
+from antiphon_gateway.access.accounts import LimitReached
 from antiphon_gateway.access.client_keys import ClientKey, hash_key
-from antiphon_gateway.access.refusals import LimitReached
 from antiphon_gateway.config.settings import ClientKeySettings
 from antiphon_gateway.observe.recorder import RefusalLog
 from gateway.rig import FAST, rig

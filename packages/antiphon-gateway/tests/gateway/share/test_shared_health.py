@@ -17,9 +17,9 @@ from antiphon.providers.keys.secret import Credential
 from antiphon.providers.keys.sharing import NO_COOLDOWNS, RETENTION_SECONDS, SharedHealth
 from antiphon.wire.output import ErrorKind, ProviderError
 from antiphon_gateway.config.store_url import parse_store_url
-from antiphon_gateway.share.health import HealthSync, key_fingerprint
 from antiphon_gateway.share.redis_state import RedisState, from_sorted_set, to_sorted_set
 from antiphon_gateway.share.redis_store import RedisStore
+from antiphon_gateway.share.state import HealthSync, key_fingerprint
 from support.valkey_server import ValkeyServer, running
 
 SECRET, OTHER = "sk-a-secret-that-stays-hidden-1111", "sk-another-secret-unseen-2222"

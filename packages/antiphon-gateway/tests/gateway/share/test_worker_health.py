@@ -11,7 +11,7 @@ from antiphon.providers.keys.sharing import HealthSource
 from antiphon.providers.keys.target_health import CircuitPolicy, HostCircuits, TargetHealth
 from antiphon.providers.routes import Target
 from antiphon.wire.output import ProviderError
-from antiphon_gateway.share.health import HealthSync
+from antiphon_gateway.share.state import HealthSync
 from antiphon_gateway.share.workers import WorkerFiles, WorkerHealth
 from gateway.rig import ENVIRONMENT, KEY
 from gateway.served import config_text, connected, served_gateway
