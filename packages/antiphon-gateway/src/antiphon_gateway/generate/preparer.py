@@ -32,8 +32,7 @@ from antiphon.repair.action import Action
 from antiphon.repair.sequence import is_legal
 from antiphon.wire import Format
 from antiphon.wire.call_restorer import must_restore_calls
-from antiphon.wire.capabilities import CapabilityOverride, CapabilityTable
-from antiphon.wire.capabilities.refusals import facts_in_refusal
+from antiphon.wire.capabilities import CapabilityOverride, CapabilityTable, facts_in_refusal
 from antiphon.wire.inbound import COMPLETIONS, client_formats
 from antiphon.wire.loss import Loss
 from antiphon.wire.openai_chat.dialects import UNKNOWN_HOST

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Literal
 from antiphon.parts import Audio, Document, Image, Native
 from antiphon.wire.capabilities import Capabilities
 from antiphon.wire.loss import Loss, Losses
+from antiphon.wire.parameters import lose_fields
 from antiphon.wire.provenance import is_spelled
 from antiphon.wire.request import CONTINUE_TEXT, SYSTEM_NOTE_PREFIX, Message, OutputFormat
 from antiphon.wire.rules.limits import Choice, Limit, Range, Texts
@@ -226,8 +227,6 @@ def service_tiers(rule: str, *tiers: str) -> Choice:
 
 def lose_format_details(output_format: OutputFormat, losses: list[Loss], target: str) -> None:
     """Report what Google's output formats have no field for."""
-    losses.extend(
-        Loss(f"output_format.{name}", name, f"{target} does not support {name} in an output format; dropped")
-        for name in ("name", "description", "strict")
-        if getattr(output_format, name) is not None
-    )
+    for name in ("name", "description", "strict"):
+        why = f"{target} does not support {name} in an output format; dropped"
+        lose_fields(output_format, "output_format", (name,), why, losses)

@@ -13,7 +13,7 @@ from antiphon.wire.errors import ErrorTable, WrittenError
 from antiphon.wire.loss import Loss
 from antiphon.wire.media import is_web_url, looks_like_base64, parse_data_url
 from antiphon.wire.output import ErrorKind
-from antiphon.wire.parameters import NUMBER, Parameter, ParameterTable, Refusals, refused_fields
+from antiphon.wire.parameters import NUMBER, Parameter, ParameterTable, Refusals, lose_fields, refused_fields
 from antiphon.wire.request import OutputFormat, ToolDefinition
 from antiphon.wire.rules.book import CrossRule, Finding, Writing
 from antiphon.wire.rules.limits import Choice, Pairs, Range
@@ -222,20 +222,13 @@ def find_refused(capabilities: Capabilities, rule: str, temperature: Any, top_p:
 
 def lose_schema_fields(output_format: OutputFormat, kind: str, losses: list[Loss]) -> None:
     """Report the fields of an output format that its `kind` does not have: only `json_schema` has them."""
-    losses.extend(
-        Loss(f"output_format.{field}", field, f"not supported by {kind}; dropped")
-        for field in ("schema", "name", "description", "strict")
-        if getattr(output_format, field) is not None
-    )
+    names = ("schema", "name", "description", "strict")
+    lose_fields(output_format, "output_format", names, f"not supported by {kind}; dropped", losses)
 
 
 def lose_function_fields(tool: ToolDefinition, losses: list[Loss], path: str) -> None:
     """Report the fields of a freeform tool that only functions have."""
-    losses.extend(
-        Loss(f"{path}.{field}", field, "a freeform tool accepts only text; dropped")
-        for field in ("parameters", "strict")
-        if getattr(tool, field) is not None
-    )
+    lose_fields(tool, path, ("parameters", "strict"), "a freeform tool accepts only text; dropped", losses)
 
 
 UNSUPPORTED = "the model does not support it"

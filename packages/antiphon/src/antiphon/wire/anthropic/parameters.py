@@ -26,7 +26,7 @@ from antiphon.wire.anthropic.limits import (
 from antiphon.wire.anthropic.shapes import SOURCE
 from antiphon.wire.capabilities import Capabilities
 from antiphon.wire.loss import Loss, lose_native
-from antiphon.wire.parameters import NUMBER, Parameter, ParameterTable, Refusal, is_default, refused_fields
+from antiphon.wire.parameters import NUMBER, Parameter, ParameterTable, Refusal, is_default, lose_fields, refused_fields
 from antiphon.wire.parameters.reasoning import ReasoningForms, plan_reasoning
 from antiphon.wire.provenance import is_from
 from antiphon.wire.request import ModelRequest, OutputFormat, Reasoning
@@ -214,8 +214,7 @@ def _write_output_format(output_format: OutputFormat, model: Capabilities, losse
     if output_format.kind == "text":
         return None
     reason = "Anthropic accepts only the schema of an output format; dropped"
-    dropped = [name for name in ("name", "description") if getattr(output_format, name) is not None]
-    losses.extend(Loss(f"output_format.{name}", name, reason) for name in dropped)
+    lose_fields(output_format, "output_format", ("name", "description"), reason, losses)
     if output_format.strict is False:
         losses.append(Loss("output_format.strict", "strict", "output formats are always strict; sent as strict"))
     if output_format.kind == "json_object" or output_format.schema is None:

@@ -378,3 +378,32 @@ BUILT_IN = CapabilityTable()
 def look_up(model: str, format_name: str, table: CapabilityTable | None) -> Capabilities:
     """What a model accepts in a format: by the caller's table, or the built-in one."""
     return capabilities_for(model, format_name) if table is None else table.capabilities_for(model, format_name)
+
+
+_SHOWN_BY_REFUSALS: tuple[tuple[str, dict[str, Any]], ...] = (
+    # Anthropic: AN-03, AN-07, AN-31, AN-19
+    (r"role 'system' is not supported on this model", {"system_messages": "leading"}),
+    (r"does not support assistant message prefill", {"prefill": False}),
+    (r"`?temperature`? and `?top_p`? cannot both", {"temperature_with_top_p": False}),
+    (r"Thinking may not be enabled when tool_choice forces", {"thinking": ("off",)}),
+    (r"temperature is deprecated for this model", {"sampling": ()}),
+    # AN-18: hosts that have no prompt cache, or not for this model
+    (r"cache_control: Extra inputs are not permitted|did not allow prompt caching", {"cache_breakpoints": 0}),
+    # OpenAI: OC-02, OC-26, OC-27
+    (r"role' does not support '(system|developer)'", {"system_messages": "none"}),
+    (r"'stop' is not supported with this model", {"stop": False}),
+    (r"'max_tokens' is not supported with this model", {"max_tokens": False}),
+    (r"'(temperature|top_p)' (is not supported|does not support)", {"sampling": ()}),
+    # Google
+    (r"Multiple candidates is not enabled", {"candidates": 1}),
+)
+
+
+def facts_in_refusal(message: str) -> CapabilityOverride | None:
+    """The facts to write the next request with that a provider's refusal shows; None if it is about something else.
+
+    The table cannot know every model: deployments have names of their own, and models change. The error texts of providers
+    have stayed the same for years.
+    """
+    shown = next((facts for pattern, facts in _SHOWN_BY_REFUSALS if re.search(pattern, message)), None)
+    return None if shown is None else CapabilityOverride(model="*", **shown)

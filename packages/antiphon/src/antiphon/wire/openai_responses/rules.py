@@ -275,8 +275,12 @@ def _add_input(body: dict[str, Any], writing: Writing) -> None:
 
 
 def _find_repeated_ids(body: dict[str, Any], _: Checked) -> Iterator[Finding]:
-    ids = [((*place, "id"), item["id"]) for place, item in each(body, "input") if item.get("id")]
-    return find_repeated([(place, name) for place, name in ids if type(name) is str], "is the id of another item")
+    ids = [
+        (("input", index, "id"), item["id"])
+        for index, item in enumerate(list_of(body.get("input")))
+        if type(item) is dict and type(item.get("id")) is str and item["id"]
+    ]
+    return find_repeated(ids, "is the id of another item")
 
 
 def _find_unknown_choice(body: dict[str, Any], _: Checked) -> Iterator[Finding]:

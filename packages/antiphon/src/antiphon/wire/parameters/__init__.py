@@ -183,6 +183,11 @@ def _is_accepted_default(row: Parameter, value: Any, refusal: Refusal) -> bool:
     return row.sends_default and not refusal.is_pair and is_default(row.field, value)
 
 
+def lose_fields(value: Any, path: str, names: Iterable[str], why: str, losses: list[Loss]) -> None:
+    """Report the fields of an output format or a tool that the target has no place for."""
+    losses.extend(Loss(f"{path}.{name}", name, why) for name in names if getattr(value, name) is not None)
+
+
 def is_default(field: str, value: Any) -> bool:
     """Whether a value has the same effect as no value."""
     if field in ("top_p", "top_k") and value == UNSET:

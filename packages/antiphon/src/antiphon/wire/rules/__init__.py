@@ -261,16 +261,16 @@ class Object(Check, frozen=True):
         if type(value) is not dict:
             found.add_type(self.rule, at, "an object", value)
             return
-        fields, required = self.fields, self.required
+        fields, required, has_nulls, unknown = self.fields, self.required, self.has_nulls, self.unknown
         for name in required:
-            if name not in value or (value[name] is None and not self.has_nulls):
+            if name not in value or (value[name] is None and not has_nulls):
                 found.add(required[name], (at, name), "is required")
         for name, item in value.items():
             row = fields.get(name)
             if row is None:
-                if self.unknown:
-                    found.add(self.unknown, (at, name), "unknown field")
-            elif row is not ANY and (item is not None or row.sees_null or (self.has_nulls and name in required)):
+                if unknown:
+                    found.add(unknown, (at, name), "unknown field")
+            elif row is not ANY and (item is not None or row.sees_null or (has_nulls and name in required)):
                 row.check(item, (at, name), found)
         for also in self.also:
             also.check(value, at, found)

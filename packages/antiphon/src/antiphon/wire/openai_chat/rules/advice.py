@@ -26,8 +26,8 @@ _MEDIA = ("image_url", "input_audio", "file")
 
 
 def _known_fields(names: frozenset[str]) -> CrossRule:
-    def find(value: dict[str, Any], found: Checked) -> Iterator[Finding]:
-        yield from ((name, "unknown field") for name in value if name not in names and name not in found.target)
+    def find(value: dict[str, Any], found: Checked) -> list[Finding]:
+        return [(name, "unknown field") for name in value if name not in names and name not in found.target]
 
     return CrossRule("OC-31", find)
 
