@@ -11,8 +11,8 @@ TESTS  := $(if $(ONLY),packages/$(if $(filter library,$(ONLY)),antiphon,antiphon
 TEST_ENV := $(if $(ONLY),$(VENV)/.ready-$(ONLY),$(READY))
 BROWSER := $(VENV)/.browser
 TSC     := $(VENV)/node/node_modules/.bin/tsc
-# test processes: one more than cores, because tests also wait; at most 8, because each may start databases and browsers
-WORKERS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); echo $$((n < 7 ? n + 1 : 8)))
+# test processes: two for each core and one more, because tests wait most of their time; at most 8, because each may start databases and browsers
+WORKERS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); echo $$((n < 4 ? 2 * n + 1 : 8)))
 # Bytecode is kept, in containers too that are told not to: the tests start hundreds of programs, and each would compile its imports
 unexport PYTHONDONTWRITEBYTECODE
 ifdef PYTHONDONTWRITEBYTECODE

@@ -7,17 +7,21 @@ import importlib.util
 import logging
 import os
 import signal
+import ssl
 import sys
 from collections.abc import Generator, Iterator
+from functools import cache
 from itertools import count
 from pathlib import Path
+from typing import Any
 
+import certifi
 import pytest
 from hypothesis import HealthCheck, settings
 
 from antiphon.history import SqliteStore
 from support import chromium as browsers
-from support import pairwise
+from support import leaks, pairwise
 from support.chromium import REQUIRED, _chromium, chromium
 from support.examples import EVERYDAY_EXAMPLES
 from support.postgres_server import PostgresServer, programs
@@ -157,15 +161,59 @@ def _local_servers_without_proxy() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _certificates_are_read_once() -> Iterator[None]:
+    """Give the clients of the SDKs one context: each would read all authorities of the system, which takes 20 ms."""
+    create, system = ssl.create_default_context, os.environ.get("SSL_CERT_FILE") or certifi.where()
+    of_the_system = cache(lambda: create(cafile=system))
+
+    def create_default_context(*args: Any, **options: Any) -> ssl.SSLContext:
+        return of_the_system() if not args and options == {"cafile": system} else create(*args, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ssl, "create_default_context", create_default_context)
+        yield
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup() -> None:
     """Undo what a gateway, a command or a library in this process set: each test starts with Python's default levels."""
     logging.disable(logging.NOTSET)
-    logging.getLogger().setLevel(logging.WARNING)
+    _set_level(logging.getLogger(), logging.WARNING)
     for name, logger in logging.root.manager.loggerDict.items():
         if name.startswith("antiphon") and isinstance(logger, logging.Logger):
-            logger.setLevel(logging.NOTSET)
+            _set_level(logger, logging.NOTSET)
             logger.disabled, logger.propagate = False, True
+
+
+def _set_level(logger: logging.Logger, level: int) -> None:
+    """Set it where it differs: setting a level makes every logger forget what it computed."""
+    if logger.level != level:
+        logger.setLevel(level)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any]) -> Generator[None, Any, Any]:
+    """Know the processes that fixtures of several tests started."""
+    before = leaks.child_processes() if fixturedef.scope != "function" else frozenset()
+    try:
+        return (yield)
+    finally:
+        if fixturedef.scope != "function":
+            leaks.shared.update(leaks.child_processes() - before)
+
+
+@pytest.hookimpl(wrapper=True, trylast=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Fail a test that leaves a process behind, where it can be found, not one that runs later."""
+    leaks.begin(item)
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
+    yield
+    leaks.check(item)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -21,6 +21,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from support import leaks
+
 _SERVER = Path(__file__).with_name("antiphon_server.py")
 _SET_CHILD_SUBREAPER = 36  # of prctl(2)
 
@@ -67,6 +69,7 @@ class _Server:
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         command = [sys.executable, str(_SERVER), str(theirs.fileno())]
         self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
+        leaks.shared.add(self._process.pid)
         theirs.close()
         self._lock = threading.Lock()
         atexit.register(self._close)

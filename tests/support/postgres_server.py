@@ -25,6 +25,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
+from support import leaks
+
 SETTINGS = MappingProxyType(
     {
         "fsync": "off",
@@ -96,6 +98,7 @@ class PostgresServer:
             if self._answers():
                 watch = ["sh", "-c", _WATCH, str(self.pid), str(self.folder)]
                 self._watch = subprocess.Popen(watch, stdin=subprocess.PIPE, process_group=0)
+                leaks.shared.update((self.pid, self._watch.pid))
                 return
             self.port = _free_port()  # another process took it
         raise RuntimeError(f"PostgreSQL does not start: {(self.folder / 'log').read_text()[-2000:]}")

@@ -23,6 +23,8 @@ from typing import Any
 
 import pytest
 
+from support import leaks
+
 PATIENCE = 20.0
 _NAMES = ("valkey-server", "redis-server")
 
@@ -61,6 +63,7 @@ class ValkeyServer:
                 stderr=log,
                 process_group=0,  # Ctrl-C at the tests is not meant for the server
             )
+        leaks.shared.add(self._process.pid)
         deadline = time.monotonic() + PATIENCE
         while not self._answers():
             assert self._process.poll() is None, (self.folder / "log").read_text()[-2000:]

@@ -1,0 +1,37 @@
+"""A process that a test leaves running fails that test and is ended."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from support import leaks
+
+SLEEPING = (sys.executable, "-c", "import time; time.sleep(600)")
+
+
+def test_a_process_left_running_fails_its_test_by_name(request: pytest.FixtureRequest) -> None:
+    leaks.begin(request.node)
+    with (
+        subprocess.Popen(SLEEPING) as process,
+        pytest.raises(pytest.fail.Exception, match=r"left running: .*time\.sleep\(600\)"),
+    ):
+        leaks.check(request.node)
+    assert process.returncode < 0
+
+
+def test_a_process_that_ended_and_one_of_a_shared_fixture_are_no_leak(request: pytest.FixtureRequest) -> None:
+    leaks.begin(request.node)
+    ended = subprocess.Popen((sys.executable, "-c", ""))
+    shared = subprocess.Popen(SLEEPING)
+    leaks.shared.add(shared.pid)
+    try:
+        leaks.check(request.node)
+        assert shared.poll() is None
+    finally:
+        ended.wait()
+        shared.kill()
+        shared.wait()
+        leaks.shared.discard(shared.pid)
