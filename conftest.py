@@ -205,7 +205,7 @@ def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any]) -> Generator[None, 
 
 @pytest.hookimpl(wrapper=True, trylast=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """Fail a test that leaves a process behind, where it can be found, not one that runs later."""
+    """Fail a test that leaves a process running, not one that runs later."""
     leaks.begin(item)
     return (yield)
 

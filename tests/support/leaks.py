@@ -1,7 +1,7 @@
 """Processes that a test started and left running: they fail that test, by name, and are ended.
 
-A process left behind takes time from every test after it, and its warning appears in one that has nothing to do with it. Those of
-fixtures that serve several tests (a database, a browser) are theirs to end.
+A process left running takes time from every test after it, and its warning appears in one that has nothing to do with it. Those
+of fixtures that serve several tests (a database, a browser) are theirs to end.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 _SECONDS_TO_END = 2.0
-"""A process that was told to end may take a moment, on a busy machine above all."""
+"""A process that was ended may take a moment, on a busy machine above all."""
 
 shared: set[int] = set()
 """Those of fixtures that serve several tests, also when a test stopped and started them again."""

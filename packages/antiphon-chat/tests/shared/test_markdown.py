@@ -126,6 +126,7 @@ def test_formulas_are_mathml() -> None:
         "&",
     ],
 )
+@pytest.mark.slow
 def test_time_grows_with_the_length(piece: str) -> None:
     """Four times the text takes far less than sixteen times as long. Small times vary, so they count as a tenth of a second."""
 

@@ -202,6 +202,7 @@ def test_the_result_of_a_parallel_call_that_comes_last_is_not_a_branch(tmp_path:
     assert len(rest) == is_continued
 
 
+@pytest.mark.slow
 def test_many_lines_are_read_in_linear_time(tmp_path: Path) -> None:
     lines = ClaudeLines()
     for number in range(3000):

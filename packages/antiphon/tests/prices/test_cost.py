@@ -110,6 +110,7 @@ def test_an_override_is_found_whatever_the_case_of_its_names() -> None:
         assert cost.total == Decimal(1)
 
 
+@pytest.mark.slow
 def test_the_prices_that_a_table_remembers_are_bounded() -> None:
     table = PriceTable()
     for number in range(MAX_REMEMBERED + 10):

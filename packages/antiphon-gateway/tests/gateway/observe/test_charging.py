@@ -247,6 +247,7 @@ def test_media_of_every_format_are_recognised(source: str) -> None:
     assert tokens <= prompt_estimate(body) <= tokens * 1.01 + 200
 
 
+@pytest.mark.slow
 def test_the_estimate_is_linear() -> None:
     """Many long strings, with and without quotes inside: no part of a body is read once per string."""
     for pattern in ("字" * 2000 + '"', "字" * 2000, '"' * 3 + "x" * 5000, "x" * 4095 + '"'):

@@ -264,6 +264,7 @@ def test_over_the_limit_the_oldest_go_and_never_the_one_that_just_grew() -> None
         assert len(state) == 4
 
 
+@pytest.mark.slow
 def test_a_long_conversation_grows_linearly(tmp_path: Path) -> None:
     path = tmp_path / "state.db"
     sizes = []

@@ -329,6 +329,7 @@ def test_ids_follow_from_the_stream_and_differ() -> None:
     assert len({*ids("a"), *ids("b"), *ids("a", "1"), *ids("a", "2")}) == 8
 
 
+@pytest.mark.slow
 def test_a_stream_is_read_in_linear_time() -> None:
     def seconds(text: str) -> float:
         begin = time.process_time()
