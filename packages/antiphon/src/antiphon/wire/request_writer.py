@@ -22,8 +22,8 @@ from antiphon.wire.capabilities import BUILT_IN
 from antiphon.wire.format import DEFAULT_OPTIONS, Format, WriteOptions, surrogate_error
 from antiphon.wire.loss import Loss, Losses
 from antiphon.wire.native_as_text import reasoning_as_text
-from antiphon.wire.request import Message, ModelRequest
-from antiphon.wire.rules.book import Fixes, Stage
+from antiphon.wire.request import Message, ModelRequest, PromptCaching
+from antiphon.wire.rules.book import Fixes
 from antiphon.wire.tool_namespaces import namespaces_origin
 from antiphon.wire.tools.call_arguments import find_wrapped_tools, with_wrapped_calls
 
@@ -70,22 +70,23 @@ class RequestWriter:
 
     def finish(self, request: ModelRequest) -> dict[str, Any]:
         """The body, after the last message."""
-        self.request = request
+        self.request, fixes = request, self.fixes
         body = self.end_messages()
-        self.write_choice(body)
-        self._fix("choice", body)
+        if request.tool_choice is not None or request.parallel_tool_calls is not None:
+            self.write_choice(body)
+            for fix in fixes.get("choice", ()):
+                fix(body, self)
         self.write_reasoning(body)
         if self.request.reasoning is not None or self.request.output_format is not None:
-            self._fix("reasoning", body)
+            for fix in fixes.get("reasoning", ()):
+                fix(body, self)
         self.write_parameters(body)
         self.write_extras(body)
-        self._fix("end", body)
-        self.end_body(body)
-        return body
-
-    def _fix(self, stage: Stage, body: dict[str, Any]) -> None:
-        for fix in self.fixes.get(stage, ()):
+        for fix in fixes.get("end", ()):
             fix(body, self)
+        if request.cache_prompt is not None:
+            self.mark_prompt(body, request.cache_prompt)
+        return body
 
     # The steps of a format, in their order.
 
@@ -102,7 +103,7 @@ class RequestWriter:
         raise NotImplementedError
 
     def write_choice(self, body: dict[str, Any]) -> None:
-        """Which tools may be called."""
+        """Which tools may be called, and whether several at once."""
 
     def write_reasoning(self, body: dict[str, Any]) -> None:
         """How much the model thinks, where other parameters depend on it."""
@@ -113,8 +114,8 @@ class RequestWriter:
     def write_extras(self, body: dict[str, Any]) -> None:
         """What only this format has; the extras of others are reported."""
 
-    def end_body(self, body: dict[str, Any]) -> None:
-        """Leave out what a host does not accept, and set cache breakpoints."""
+    def mark_prompt(self, body: dict[str, Any], caching: PromptCaching) -> None:
+        """Set the cache breakpoints that a request asks for."""
 
     def needs_whole(self) -> bool:
         """Whether finishing looks at, or changes, entries of any age."""

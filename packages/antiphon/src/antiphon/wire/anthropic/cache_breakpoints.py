@@ -93,13 +93,12 @@ def _set(block: Any, mark: dict[str, Any] | None) -> None:
         block["cache_control"] = mark
 
 
-def mark_body(request: ModelRequest, body: dict[str, Any], limit: int | None) -> None:
-    """Set the breakpoints that `request.cache_prompt` asks for, in a body with its last messages or all of them.
+def mark_body(request: ModelRequest, caching: PromptCaching, body: dict[str, Any], limit: int | None) -> None:
+    """Set the breakpoints that `caching` asks for, in a body with its last messages or all of them.
 
     Entries are replaced, never changed: the unmarked ones may be kept.
     """
-    caching = request.cache_prompt
-    if caching is None or not _is_worth_caching(request, caching) or "cache_control" in body:
+    if not _is_worth_caching(request, caching) or "cache_control" in body:
         return
     tools, system = body.get("tools"), body.get("system")
     for tool in tools or ():

@@ -215,13 +215,12 @@ def report_unsupported(part: OutputPart, losses: Losses) -> None:
 class ContentWriter:
     """Writes the parts of a request. Tracks what the whole body needs: cache breakpoints, and whether citations are enabled."""
 
-    def __init__(self, target: Target, losses: Losses) -> None:
-        self.losses = losses
-        self.breakpoints: Breakpoints = {}
-        self.citations_enabled = False
-        self.argument_writers: dict[str, Callable[[str], str]] = {}
-        """By the name of a tool whose schema is sent with other property names than declared."""
-        self._target = target
+    losses: Losses
+    breakpoints: Breakpoints
+    citations_enabled: bool
+    argument_writers: dict[str, Callable[[str], str]]
+    """By the name of a tool whose schema is sent with other property names than declared."""
+    _target: Target
 
     def call(self, part: ToolCallRequest) -> Any:
         if part.tool_name in self.argument_writers and not part.freeform:

@@ -6,6 +6,9 @@ Ranges of numbers are in the table of `parameters`; names and ids of tools, imag
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
+
 from antiphon.wire.rules import name_set
 
 PARAMETERS = name_set(
@@ -45,6 +48,5 @@ def is_server_block(block_type: str) -> bool:
     return block_type in SERVER_CALLS or block_type.endswith("_tool_result")
 
 
-def is_blank(text: str) -> bool:
-    """Whether a text is refused as empty (AN-05, AN-22)."""
-    return not text or text.isspace()
+is_blank: Callable[[str], object] = re.compile(r"\s*").fullmatch
+"""Whether a text is refused as empty (AN-05, AN-22)."""

@@ -66,7 +66,11 @@ class MessageListWriter(ContentWriter):
     """Writes `messages` and `system` of a body, message by message."""
 
     def __init__(self, target: Target, losses: Losses) -> None:
-        super().__init__(target, losses)
+        self.losses = losses
+        self.breakpoints = {}
+        self.citations_enabled = False
+        self.argument_writers = {}
+        self._target = target
         self.entries: list[Any] = []
         self.system: list[Any] = []
         self._is_leading = True

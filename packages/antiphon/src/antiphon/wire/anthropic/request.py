@@ -32,7 +32,7 @@ from antiphon.wire.anthropic.rules import RULES
 from antiphon.wire.anthropic.shapes import MessageShape, fit_message
 from antiphon.wire.anthropic.tools import read_tool, read_tool_choice, write_tool_choice, write_tools
 from antiphon.wire.loss import Loss, lose_native
-from antiphon.wire.request import Message, ModelRequest
+from antiphon.wire.request import Message, ModelRequest, PromptCaching
 from antiphon.wire.request_writer import RequestWriter
 from antiphon.wire.rules import json_type_name
 from antiphon.wire.shapes import RequestReader
@@ -155,8 +155,7 @@ class Writer(RequestWriter):
             is_shared = name in ("metadata", "output_config") and type(value) is dict and type(body.get(name)) is dict
             body[name] = {**body[name], **value} if is_shared else value
 
-    def end_body(self, body: dict[str, Any]) -> None:
-        if self.request.cache_prompt is None or self.messages.breakpoints:
-            return
-        if self._dialect is None or self._dialect.caches_marked_prompts:
-            mark_body(self.request, body, self.model.cache_breakpoints)
+    def mark_prompt(self, body: dict[str, Any], caching: PromptCaching) -> None:
+        has_effect = self._dialect is None or self._dialect.caches_marked_prompts
+        if has_effect and not self.messages.breakpoints:
+            mark_body(self.request, caching, body, self.model.cache_breakpoints)

@@ -75,6 +75,7 @@ def write_tools(
     written: list[Any] = []
     used_names: set[str] = set()
     strict: _StrictToolLimits | None = None
+    is_any_loaded = False
     choice = request.tool_choice
     allowed = _allowed(choice, request, losses) if choice is not None and choice.mode == "allowed" else None
     for index, tool in enumerate(request.tools):
@@ -106,8 +107,9 @@ def write_tools(
             used_names.add(name)
         if type(block) is dict and "cache_control" in block:
             breakpoints[id(block)] = block, path
+        is_any_loaded = is_any_loaded or type(block) is not dict or block.get("defer_loading") is not True
         written.append(block)
-    if written and all(map(_is_deferred, written)):
+    if written and not is_any_loaded:
         del written[0]["defer_loading"]
         losses.append(
             Loss("tools[0].defer_loading", "defer_loading", "not allowed on all tools; dropped from the first (AN-33)")
@@ -125,10 +127,6 @@ def _write_tool(tool: ToolDefinition, path: str, losses: list[Loss]) -> dict[str
     if tool.native is not None:
         block.update(own_extras(with_cache_control(tool.native), losses, path, FORMAT))
     return block
-
-
-def _is_deferred(tool: Any) -> bool:
-    return type(tool) is dict and tool.get("defer_loading") is True
 
 
 _NOT_ALLOWED = "not among the allowed tools, and Anthropic has no list of those; dropped (AN-17)"

@@ -138,12 +138,10 @@ class Writer(RequestWriter):
         body["contents"] = self.messages.entries
         if self._tools:
             body["tools"] = self._tools
-        return body
-
-    def write_choice(self, body: dict[str, Any]) -> None:
         tool_config = _write_tool_config(self.request, self._native, self.losses, self._tools)
         if tool_config:
             body["toolConfig"] = tool_config
+        return body
 
     def write_parameters(self, body: dict[str, Any]) -> None:
         write_parameters(self.request, self._native, body, self.model, self.losses)

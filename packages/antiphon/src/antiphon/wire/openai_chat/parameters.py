@@ -74,7 +74,8 @@ def read_parameters(body: dict[str, Any], fields: dict[str, Any]) -> dict[str, A
     native = PARAMETER_TABLE.read(body, fields)
     if not native:
         return native
-    _read_output_tokens(fields, native)
+    if "max_tokens" in native or "max_completion_tokens" in native:
+        _read_output_tokens(fields, native)
     if not native.keys().isdisjoint(_REASONING_KEYS):
         _read_reasoning(fields, native)
     if "response_format" in native and (output_format := _read_output_format(native["response_format"])) is not None:
@@ -89,12 +90,12 @@ def read_parameters(body: dict[str, Any], fields: dict[str, Any]) -> dict[str, A
 
 
 def _read_output_tokens(fields: dict[str, Any], native: dict[str, Any]) -> None:
-    present = [key for key in ("max_completion_tokens", "max_tokens") if key in native]
-    for key in present:
-        value = native[key]
+    has_both = "max_completion_tokens" in native and "max_tokens" in native
+    for key in ("max_completion_tokens", "max_tokens"):
+        value = native.get(key)
         if type(value) is int and value > 0 and "max_output_tokens" not in fields:
             fields["max_output_tokens"] = value
-            if len(present) == 1:  # both (OC-23) are written back unchanged
+            if not has_both:  # both (OC-23) are written back unchanged
                 del native[key]
 
 

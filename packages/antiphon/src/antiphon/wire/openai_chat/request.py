@@ -33,6 +33,7 @@ from antiphon.wire.openai_chat.tools import (
     read_functions,
     read_tool,
     read_tool_choice,
+    write_choice,
     write_tools,
 )
 from antiphon.wire.request import ModelRequest, asks_for_json_object
@@ -98,6 +99,7 @@ class Writer(RequestWriter):
         self.wraps_calls = host.enforces_schemas
         self._accepts_system = self.model.system_messages != "none"
         self._has_begun = False
+        self._declared: dict[str, str] = {}
         self.messages = MessageListWriter(
             self.losses,
             host,
@@ -130,10 +132,11 @@ class Writer(RequestWriter):
             reason = "at least one message is required; added an empty one (OC-01)"
             self.losses.append(Loss("messages", "no messages", reason))
         self._begin_list()
+        self._declared = write_tools(self.request, body, self.losses, self.host)
         return body
 
     def write_choice(self, body: dict[str, Any]) -> None:
-        write_tools(self.request, body, self.losses, self.host)
+        write_choice(self.request, body, self.losses, self.host, self._declared)
 
     def write_parameters(self, body: dict[str, Any]) -> None:
         write_parameters(self.request, body, self.losses, self.host, self.model)

@@ -75,8 +75,8 @@ def _read_definition(described: Any, kind: str, more: dict[str, Any]) -> ToolDef
     return ToolDefinition(shape.name, shape.description, shape.parameters, shape.strict, native=native)
 
 
-def write_tools(request: ModelRequest, body: dict[str, Any], losses: list[Loss], dialect: Dialect) -> None:
-    """Put the tools and the choice among them into a body."""
+def write_tools(request: ModelRequest, body: dict[str, Any], losses: list[Loss], dialect: Dialect) -> dict[str, str]:
+    """Put the tools into a body; returns the type of each by its name."""
     tools: list[Any] = []
     functions: list[Any] = []
     declared: dict[str, str] = {}
@@ -93,9 +93,7 @@ def write_tools(request: ModelRequest, body: dict[str, Any], losses: list[Loss],
         body["tools"] = tools
     if functions:
         body["functions"] = functions
-    _write_choice(request, body, losses, dialect, declared)
-    if request.parallel_tool_calls is not None and (tools or not functions or request.parallel_tool_calls):
-        body["parallel_tool_calls"] = request.parallel_tool_calls
+    return declared
 
 
 def _write_tool(declared: DeclaredTool, losses: list[Loss], dialect: Dialect) -> dict[str, Any]:
@@ -170,21 +168,20 @@ def read_function_choice(choice: Any) -> ToolChoice | None:
     return None
 
 
-def _write_choice(
+def write_choice(
     request: ModelRequest, body: dict[str, Any], losses: list[Loss], dialect: Dialect, declared: dict[str, str]
 ) -> None:
-    choice = request.tool_choice
-    if choice is None:
-        return
-    is_legacy = choice.source == LEGACY_FUNCTION
-    lose_native(losses, "tool_choice", choice.native, FORMAT)
-    if is_legacy:
-        safe_name = dialect.name_rule.to_wire
-        body["function_call"] = {"name": safe_name(choice.names[0])} if choice.names else choice.mode
-    else:
-        value = _choice_value(choice, losses, dialect, declared)
-        if value is not None:
+    """Put the choice among the tools into a body, and whether several may be called at once."""
+    choice, parallel = request.tool_choice, request.parallel_tool_calls
+    if choice is not None:
+        lose_native(losses, "tool_choice", choice.native, FORMAT)
+        if choice.source == LEGACY_FUNCTION:
+            named = {"name": dialect.name_rule.to_wire(choice.names[0])} if choice.names else None
+            body["function_call"] = named or choice.mode
+        elif (value := _choice_value(choice, losses, dialect, declared)) is not None:
             body["tool_choice"] = value
+    if parallel is not None and (parallel or "tools" in body or "functions" not in body):
+        body["parallel_tool_calls"] = parallel
 
 
 def _choice_value(choice: ToolChoice, losses: list[Loss], dialect: Dialect, declared: dict[str, str]) -> Any:

@@ -95,13 +95,11 @@ class Writer(RequestWriter):
         body["input"] = self.messages.items
         if self.messages.instructions is not None:
             body["instructions"] = self.messages.instructions.text
+        if self.request.tools and (tools := write_tools(self.request.tools, self.losses)):
+            body["tools"] = tools
         return body
 
     def write_choice(self, body: dict[str, Any]) -> None:
-        if self.request.tools:
-            tools = write_tools(self.request.tools, self.losses)
-            if tools:
-                body["tools"] = tools
         write_tool_choice(self.request, body, self.losses)
 
     def write_parameters(self, body: dict[str, Any]) -> None:

@@ -118,7 +118,7 @@ class Texts(Limit, frozen=True):
     """A list of texts, not too many and, if `is_blank` is given, none of those."""
 
     at_most: int | None = None
-    is_blank: Callable[[str], bool] | None = None
+    is_blank: Callable[[str], object] | None = None
     accepts_one: bool = False
     """Whether a text alone is accepted in a body."""
     each_is_reported: bool = True
@@ -153,7 +153,7 @@ class Texts(Limit, frozen=True):
         Items(item=text, max_length=self.at_most, rule=self.rule).check(value, at, found)
 
 
-def _not(test: Callable[[str], bool] | None) -> Callable[[str], bool] | None:
+def _not(test: Callable[[str], object] | None) -> Callable[[str], bool] | None:
     return None if test is None else lambda text: not test(text)
 
 
