@@ -101,7 +101,7 @@ class StreamReader(CandidateReader[TextChunk, Candidate]):
             self._fail(MALFORMED_STREAM)
 
     def _read_event(self, chunk: TextChunk) -> None:
-        if not self._is_started or chunk.create_time != self._create_time:
+        if not self._is_started or (chunk.create_time is not None and chunk.create_time != self._create_time):
             self._create_time = chunk.create_time
             time = {} if chunk.create_time is None else {"createTime": chunk.create_time}
             self._read_head({"modelVersion": chunk.model_version, "responseId": chunk.response_id, **time}, {})

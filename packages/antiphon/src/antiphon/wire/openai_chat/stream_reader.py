@@ -67,20 +67,19 @@ class StreamReader(CandidateReader[Chunk, ChoiceReader]):
             self._extras["system_fingerprint"] = chunk.system_fingerprint
         if chunk.service_tier is not None:
             self._extras["service_tier"] = chunk.service_tier
-        choices: list[Any] = chunk.choices
+        choices = chunk.choices
         if not self._is_started:
             self._read_head(id=chunk.id, model=chunk.model, created=chunk.created)
             if choices:
                 self._start()
         for choice in choices:
-            if type(choice) is Loose:
-                self._read_loose(choice)
-                continue
-            candidate = self._candidates.get(choice.index) or self._candidate(choice.index)
+            candidate = self._candidates.get(choice.index)  # type: ignore[arg-type]  # None finds nothing
             if candidate is None:
-                return
+                candidate = self._candidate(choice.index)
+                if candidate is None:
+                    return
             candidate.read(choice)
-        if chunk.usage is not None and not self._is_over:
+        if chunk.usage is not None:
             self._report(chunk.usage)
 
     def _read_head(self, **fields: Any) -> None:
@@ -106,25 +105,31 @@ class StreamReader(CandidateReader[Chunk, ChoiceReader]):
         if value.get("error") or name == b"error" or (choices is None and _is_error(value)):
             self._fail(read_error(value))
             return
-        chunk = CHUNKS.fit({**value, "choices": []})
-        if type(chunk) is Loose:
-            self._extras.update((key, field) for key, field in chunk.more.items() if key != "p")
-            chunk = chunk.shape
-        chunk.choices = list(map(CHUNK_CHOICES.fit, choices)) if type(choices) is list else []
-        self._read_event(chunk)
+        head = CHUNKS.fit({**value, "choices": [], "usage": None})
+        if type(head) is Loose:
+            self._extras.update((key, field) for key, field in head.more.items() if key != "p")
+            head = head.shape
+        self._read_event(head)
+        if type(choices) is list and choices:
+            self._start()
+            for choice in choices:
+                self._read_loose(CHUNK_CHOICES.fit(choice))
+        if value.get("usage") is not None and not self._is_over:
+            self._report(value["usage"])
 
-    def _read_loose(self, choice: Loose) -> None:
-        """A choice with fields of the host's own."""
-        if choice.shape is None or self._is_over:
+    def _read_loose(self, fitted: Any) -> None:
+        """A choice that may have fields of the host's own."""
+        choice, more = (fitted.shape, fitted.more) if type(fitted) is Loose else (fitted, {})
+        if choice is None or self._is_over:
             return
-        if choice.more.get("error"):
-            self._fail(read_error(choice.value))
+        if more.get("error"):
+            self._fail(read_error(fitted.value))
             return
-        candidate = self._candidate(choice.shape.index)
+        candidate = self._candidate(choice.index)
         if candidate is not None:
-            candidate.read(choice.shape, choice.more)
-            if self._usage is None and type(choice.more.get("usage")) is dict:  # Moonshot
-                self._report(choice.more["usage"])
+            candidate.read(choice, more)
+            if self._usage is None and type(more.get("usage")) is dict:  # Moonshot
+                self._report(more["usage"])
 
     def _start(self) -> None:
         if not self._is_started:
