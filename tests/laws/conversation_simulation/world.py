@@ -36,7 +36,7 @@ from antiphon.providers.engine.response_reader import deltas_from_part
 from antiphon.providers.rendering import render_call
 from antiphon.providers.scripted import FunctionModel, Item
 from antiphon.tools import Hook, HookedModelCall, Tool, ToolContext, ToolError, ToolExecutor, ToolRegistry, tool
-from antiphon.tools.call_execution import CallOutcome
+from antiphon.tools.hooks import CallOutcome
 from antiphon.tools.tool import Effect
 from antiphon.wire import FORMATS, formats
 from antiphon.wire.delta import Failed, Finished, Started, UsageReported

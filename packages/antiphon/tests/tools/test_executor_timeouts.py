@@ -14,7 +14,7 @@ import pytest
 
 from antiphon.parts import ToolCallRequest
 from antiphon.tools import Tool, ToolContext, ToolError, ToolExecutor, ToolRegistry, tool
-from antiphon.tools.call_execution import INITIAL_BACKOFF
+from antiphon.tools.executor import INITIAL_BACKOFF
 from tools.executor_calls import FAILED, OK, Watcher, call, one
 
 

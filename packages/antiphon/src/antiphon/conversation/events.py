@@ -33,7 +33,7 @@ from antiphon.wire.output import ProviderError
 if TYPE_CHECKING:
     from antiphon.conversation.conversation import Conversation
     from antiphon.conversation.output.typed_output import OutputRequest, PartialOutputs
-    from antiphon.tools.call_execution import CallOutcome
+    from antiphon.tools.hooks import CallOutcome
     from antiphon.tools.tool import Tool
 
 logger = logging.getLogger(__name__)

@@ -2,10 +2,9 @@
 
 from antiphon.errors import InvalidArguments, InvalidTool, ToolError
 from antiphon.tools.cache import ResultCache
-from antiphon.tools.call_execution import CallObserver, CallOutcome
 from antiphon.tools.context import ToolContext
 from antiphon.tools.executor import ToolExecutor
-from antiphon.tools.hooks import Hook, HookedModelCall
+from antiphon.tools.hooks import CallObserver, CallOutcome, Hook, HookedModelCall
 from antiphon.tools.registry import ToolRegistry, ToolSource
 from antiphon.tools.settling import Settled
 from antiphon.tools.tool import (

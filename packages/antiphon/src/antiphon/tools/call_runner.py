@@ -43,10 +43,8 @@ from antiphon.history import (
     ToolCallStartedEntry,
 )
 from antiphon.parts import Text, ToolCallRequest, ToolCallResult, ToolExecutionStatus
-from antiphon.tools.call_execution import CallObserver, CallOutcome
-from antiphon.tools.context import ToolContext
 from antiphon.tools.executor import ToolExecutor
-from antiphon.tools.hooks import run_after_tool
+from antiphon.tools.hooks import CallObserver, CallOutcome, run_after_tool
 from antiphon.tools.results import to_result
 from antiphon.tools.settling import Settled, ask_outcome
 from antiphon.tools.tool import Tool
@@ -258,18 +256,10 @@ class CallRunner(Struct, eq=False):
         call = apply_edit(state)
         if started.arguments is not None:
             call = structs.replace(call, arguments=started.arguments)
-        context = ToolContext(
-            conversation_id=self.conversation_key,
-            tool_call_id=call.tool_call_id,
-            idempotency_key=started.idempotency_key,
-            round=self.round,
-            state=self.executor.state,
-            executor=self.executor,
-            model=self.model,
-            provider=self.provider,
-            log=self.history,
-        )
-        return await ask_outcome(tool.reconcile, call, context, tool.timeout, self.executor.grace)
+        executor = self.executor
+        scope = executor.scope(self.conversation_key, self.round, self.model, self.provider, self.history)
+        context = structs.replace(scope, tool_call_id=call.tool_call_id, idempotency_key=started.idempotency_key)
+        return await ask_outcome(tool.reconcile, call, context, tool.timeout, executor.grace)
 
     async def _take_results(self, plan: CallPlan) -> None:
         """Take the results that came from outside."""

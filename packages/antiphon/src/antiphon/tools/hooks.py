@@ -3,6 +3,8 @@
 Hooks run in the order given before a call, and in reverse order after it. Methods may be sync or async. A hook that fails
 refuses: a call that could not be checked is not made; an answer or a result that could not be checked is withheld, from the log,
 the model and everything after. Without hooks, nothing here runs.
+
+A `CallObserver` only looks on: it is told what happens to each tool call.
 """
 
 from __future__ import annotations
@@ -10,14 +12,15 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Awaitable, Sequence
-from typing import Any, TypeAlias, get_args
+from typing import Any, Protocol, TypeAlias, get_args
 
 import msgspec
 from msgspec import Struct
 
 from antiphon.errors import CallRefused, ToolError
 from antiphon.history import ContextEntry
-from antiphon.parts import OutputPart, TokenUsage, ToolCallRequest, ToolCallResult
+from antiphon.parts import OutputPart, TokenUsage, ToolCallRequest, ToolCallResult, ToolExecutionStatus
+from antiphon.tools.results import size_of
 from antiphon.tools.tool import Tool
 from antiphon.wire.request import ModelRequest, ToolDefinition
 
@@ -175,3 +178,61 @@ def _name(hook: Hook) -> str:
 
 async def _value(returned: Any) -> Any:
     return await returned if inspect.isawaitable(returned) else returned
+
+
+class CallOutcome(Struct, frozen=True, gc=False):
+    """One call in numbers."""
+
+    call: ToolCallRequest
+    result: ToolCallResult
+    seconds: float
+    attempts: int = 0
+    """How often the tool ran: 0 if it never did (unknown, refused, remembered)."""
+    is_cached: bool = False
+    is_truncated: bool = False
+    traceback: str = ""
+    """Where a tool failed; for the history and never for the model."""
+
+    @property
+    def tool_name(self) -> str:
+        return self.call.tool_name
+
+    @property
+    def tool_call_id(self) -> str:
+        return self.call.tool_call_id
+
+    @property
+    def status(self) -> ToolExecutionStatus:
+        return self.result.status
+
+    @property
+    def size(self) -> int:
+        """How many characters the model gets to see."""
+        return size_of(self.result.content)
+
+    @property
+    def error(self) -> str:
+        """The first line of what went wrong; empty if nothing did."""
+        if self.status is ToolExecutionStatus.SUCCESS:
+            return ""
+        return self.result.result_markdown.partition("\n")[0][:500]
+
+
+class CallObserver(Protocol):
+    """Observes calls as they happen, on the event loop.
+
+    Each call is `started` once, before anything of its tool runs, and `finished` once, unless it was cancelled. An error
+    raised by `started` or `finished` (a history that cannot be written) ends the execution and reaches the caller.
+    """
+
+    def started(self, call: ToolCallRequest, tool: Tool | None, idempotency_key: str) -> None:
+        """A call is about to run. `tool` is None if there is no tool of that name."""
+
+    def progress(self, call: ToolCallRequest, message: str, fraction: float | None) -> None:
+        """A running tool reports its progress."""
+
+    def finished(self, call: ToolCallRequest, result: ToolCallResult, outcome: CallOutcome) -> None:
+        """The call has its result, good or bad."""
+
+    def waits(self, call: ToolCallRequest) -> None:
+        """The tool has done its part; the result comes from outside (`Settled.later`). It is not `finished`."""

@@ -26,10 +26,10 @@ from antiphon.history import (
 )
 from antiphon.parts import ToolCallRequest, ToolCallResult, ToolExecutionStatus
 from antiphon.tools.cache import canonical_arguments
-from antiphon.tools.call_execution import CallOutcome
 from antiphon.tools.call_runner import CANCELLED, UNKNOWN_OUTCOME, skipped_result
 from antiphon.tools.context import ToolContext
 from antiphon.tools.executor import ExecuteOptions, ToolExecutor
+from antiphon.tools.hooks import CallOutcome
 from antiphon.tools.registry import ToolRegistry
 from antiphon.tools.tool import Tool
 
