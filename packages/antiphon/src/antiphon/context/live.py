@@ -142,12 +142,13 @@ class LiveContextRenderer:
 
     def view(self, snapshot: AgentHistorySnapshot, readers: frozenset[str] | None = None) -> ContextView:
         """What a model sees of the entries of `snapshot`, without a window."""
-        new = snapshot.effective_since(self._seen) if self._seen is not None else None
+        new = None
         if readers != self._readers:
             self._readers = readers
-            new = None
+        elif self._seen is not None:
+            new = snapshot.effective_since(self._seen)
         if new is None:
-            self._view, new = ContextView(readers), snapshot.effective.since(0)
+            self._view, new = ContextView(readers), snapshot.effective_since(None)
         if new:
             self._view.add(new)
         self._seen = snapshot
@@ -177,10 +178,10 @@ class LiveContextRenderer:
 
     def _prepare(self, snapshot: AgentHistorySnapshot, options: LiveContextOptions) -> None:
         """Compute what stays the same until a setting or an option changes."""
-        prefix = _system(snapshot, options)
+        prefix = _system(snapshot.in_force, options)
         if prefix != self._system_entries:  # same text, same object: converters compare by identity
             self._system_entries = prefix
-        self._screen = _screen(snapshot, options)
+        self._screen = _screen(snapshot.in_force, options)
         self._has_window = options.max_tokens is not None or options.max_entries is not None
         self._settings, self._options = snapshot.in_force, options
 
@@ -192,16 +193,16 @@ def render_live_context(
     return LiveContextRenderer(ledger).render(snapshot, options)
 
 
-def _system(snapshot: AgentHistorySnapshot, options: LiveContextOptions) -> list[ContextEntry]:
-    texts: list[Part] = [Text(snapshot.system_instruction)] if snapshot.system_instruction else []
-    if snapshot.memory_notebook and options.notebook == "system":
-        texts.append(Text(f"{NOTEBOOK_TITLE}\n{snapshot.memory_notebook}"))
+def _system(settings: ActiveSettings, options: LiveContextOptions) -> list[ContextEntry]:
+    texts: list[Part] = [Text(settings.system_instruction)] if settings.system_instruction else []
+    if settings.memory_notebook and options.notebook == "system":
+        texts.append(Text(f"{NOTEBOOK_TITLE}\n{settings.memory_notebook}"))
     return [RenderedContextEntry(ContextEntryRole.SYSTEM, tuple(texts))] if texts else []
 
 
-def _screen(snapshot: AgentHistorySnapshot, options: LiveContextOptions) -> str | None:
-    if options.notebook == "screen" and snapshot.memory_notebook:
-        notebook = f"{NOTEBOOK_TITLE}\n{snapshot.memory_notebook}"
+def _screen(settings: ActiveSettings, options: LiveContextOptions) -> str | None:
+    if options.notebook == "screen" and settings.memory_notebook:
+        notebook = f"{NOTEBOOK_TITLE}\n{settings.memory_notebook}"
         return f"{notebook}\n\n{options.live_screen}" if options.live_screen else notebook
     return options.live_screen or None
 

@@ -184,25 +184,29 @@ class AgentHistory:
             log = self._log
             kind = type(entry)
             if kind not in _FAST_PATH_KINDS or entry.sequence_number or self._effective is not log:
-                return self._append_slow_path(entry)
-            number = len(log) + 1
-            entry = replace(entry, sequence_number=number, timestamp=entry.timestamp or datetime.now(UTC))
-            journal = self._journal
-            stored: bytes | None = None
-            if not is_checked:
-                stored = encode_readable(entry)
-                if stored is None:
-                    entry = check_readable(entry)
-            if kind is ToolCallResultsEntry and (ordered := self._in_call_order(entry)) is not entry:  # type: ignore[arg-type]
-                entry, stored = ordered, None  # type: ignore[assignment]
-            if journal is not None:
-                journal.write(entry, encode_entry(entry) if stored is None else stored)
-            log.append(entry)
-            self.current = AgentHistorySnapshot(number, self._in_force, log, log, number)
+                entry = self._append_slow_path(entry)
+            else:
+                number = len(log) + 1
+                entry = replace(entry, sequence_number=number, timestamp=entry.timestamp or datetime.now(UTC))
+                journal = self._journal
+                stored: bytes | None = None
+                if not is_checked:
+                    stored = encode_readable(entry)
+                    if stored is None:
+                        entry = check_readable(entry)
+                if kind is ToolCallResultsEntry and (ordered := self._in_call_order(entry)) is not entry:  # type: ignore[arg-type]
+                    entry, stored = ordered, None  # type: ignore[assignment]
+                if journal is not None:
+                    journal.write(entry, encode_entry(entry) if stored is None else stored)
+                log.append(entry)
+                self.current = AgentHistorySnapshot(number, self._in_force, log, log, number)
             if is_logged(DEBUG):
                 log_append(self.id, entry)
-            if self._listeners:
-                self._report(entry)
+            for callback in self._listeners:
+                try:
+                    callback(entry)
+                except Exception:
+                    self._log_failure(callback, entry)
             return entry
         finally:
             self._writing.release()
@@ -226,14 +230,8 @@ class AgentHistory:
 
         return stop
 
-    def _report(self, entry: HistoryEntry) -> None:
-        for callback in self._listeners:
-            try:
-                callback(entry)
-            except Exception:
-                logger.exception(
-                    "[%s] on_append: %r failed for entry %d", self.id or "memory", callback, entry.sequence_number
-                )
+    def _log_failure(self, callback: AppendCallback, entry: HistoryEntry) -> None:
+        logger.exception("[%s] on_append: %r failed for entry %d", self.id or "memory", callback, entry.sequence_number)
 
     def set_system_instruction(self, text: str) -> SetSystemInstructionEntry:
         """Append what is the system instruction from here on."""
@@ -268,9 +266,12 @@ class AgentHistory:
                     imported = getattr(self._journal, "imported", self._in_force.imported)
                     self._in_force = replace(self._in_force, imported=imported)
                 self.current = self._refresh_snapshot()
-                if self._listeners:
-                    for entry in self.current.since(known):
-                        self._report(entry)
+                for entry in self.current.since(known):
+                    for callback in self._listeners:
+                        try:
+                            callback(entry)
+                        except Exception:
+                            self._log_failure(callback, entry)
             finally:
                 self._writing.release()
         return self.entries[known:]
@@ -310,10 +311,6 @@ class AgentHistory:
             self._journal.write(entry, encode_entry(entry))
         self._add(entry)
         self.current = self._refresh_snapshot()
-        if is_logged(DEBUG):
-            log_append(self.id, entry)
-        if self._listeners:
-            self._report(entry)
         return entry
 
     def _in_call_order(self, entry: ToolCallResultsEntry) -> ToolCallResultsEntry:

@@ -116,8 +116,10 @@ class AgentHistorySnapshot(Struct, frozen=True, eq=False):
         """The entries appended after `version`, at the cost of those alone."""
         return self._log[version : self.version]
 
-    def effective_since(self, earlier: AgentHistorySnapshot) -> list[HistoryEntry] | None:
-        """What `effective` has more than that of an `earlier` snapshot; None if something was rolled back in between."""
+    def effective_since(self, earlier: AgentHistorySnapshot | None) -> list[HistoryEntry] | None:
+        """What `effective` has more than that of an `earlier` snapshot, if any; None if something was rolled back in between."""
+        if earlier is None:
+            return self._effective[: self._effective_length]
         if self._effective is not earlier._effective or self._effective_length < earlier._effective_length:
             return None
         return self._effective[earlier._effective_length : self._effective_length]

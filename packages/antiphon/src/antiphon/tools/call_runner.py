@@ -181,12 +181,26 @@ class CallRunner(Struct, eq=False):
             state.result = result
         if plan.to_run:
             self._remaining = len(plan.to_run) + len(plan.pending) + len(plan.waiting)
-            self._running = {state.call.tool_call_id: state for state in plan.to_run}
-            requests = [state.call if state.decision is None else apply_edit(state) for state in plan.to_run]
-            if self.on_interrupt == "cancel":
-                results = await self._execute(requests)
-            else:
-                results = await self._execute_to_the_end(requests)
+            self._running, requests, approved = {}, list[ToolCallRequest](), list[str]()
+            for state in plan.to_run:
+                self._running[state.call.tool_call_id] = state
+                if state.decision is None:
+                    requests.append(state.call)
+                else:
+                    requests.append(apply_edit(state))
+                    approved.append(state.call.tool_call_id)
+            running = self.executor.execute(
+                requests,
+                observer=self,
+                conversation_id=self.conversation_key,
+                round=self.round,
+                model=self.model,
+                provider=self.provider,
+                history=self.history,
+                approved=approved,
+                keys=self._key_of,
+            )
+            results = await (running if self.on_interrupt == "cancel" else _run_to_the_end(running))
             if len(results) > len(self._running):  # two calls of one id: `finished` kept the result of one
                 for state, result in zip(plan.to_run, results, strict=True):
                     state.result = result
@@ -197,19 +211,6 @@ class CallRunner(Struct, eq=False):
         if not plan.pending and not plan.waiting:
             append_results(self.history, calls, self.source)
         return plan
-
-    def _execute(self, calls: Sequence[ToolCallRequest]) -> Coroutine[Any, Any, list[ToolCallResult]]:
-        return self.executor.execute(
-            calls,
-            observer=self,
-            conversation_id=self.conversation_key,
-            round=self.round,
-            model=self.model,
-            provider=self.provider,
-            history=self.history,
-            approved=[call_id for call_id, state in self._running.items() if state.decision is not None],
-            keys=self._key_of,
-        )
 
     def _key_of(self, call: ToolCallRequest) -> str:
         """The idempotency key of a call: the one it was started with, if it was."""
@@ -281,16 +282,6 @@ class CallRunner(Struct, eq=False):
         state.result = result
         if self.observer is not None:
             self.observer.settled(state.call, result)
-
-    async def _execute_to_the_end(self, calls: Sequence[ToolCallRequest]) -> list[ToolCallResult]:
-        """Run calls that an interruption does not cancel: it takes effect when they are done, a second one at once."""
-        running = asyncio.ensure_future(self._execute(calls))
-        try:
-            await asyncio.wait([running])
-        except asyncio.CancelledError:
-            await _wait_for_tools(running)
-            raise
-        return await running
 
     # The observer of the executor.
 
@@ -438,6 +429,17 @@ def note_edit(state: CallState, result: ToolCallResult) -> ToolCallResult:
 
 def _failed(call: ToolCallRequest, text: str) -> ToolCallResult:
     return ToolCallResult.of(call, text, status=ToolExecutionStatus.FAILED)
+
+
+async def _run_to_the_end(calls: Coroutine[Any, Any, list[ToolCallResult]]) -> list[ToolCallResult]:
+    """Run calls that an interruption does not cancel: it takes effect when they are done, a second one at once."""
+    running = asyncio.ensure_future(calls)
+    try:
+        await asyncio.wait([running])
+    except asyncio.CancelledError:
+        await _wait_for_tools(running)
+        raise
+    return await running
 
 
 async def _wait_for_tools(running: asyncio.Future[list[ToolCallResult]]) -> None:
