@@ -4,7 +4,7 @@ Hooks run in the order given before a call, and in reverse order after it. Metho
 refuses: a call that could not be checked is not made; an answer or a result that could not be checked is withheld, from the log,
 the model and everything after. Without hooks, nothing here runs.
 
-A `CallObserver` only looks on: it is told what happens to each tool call.
+A `CallObserver` only looks on: each tool call is reported to it.
 """
 
 from __future__ import annotations
