@@ -13,8 +13,7 @@ from antiphon.providers.scripted import FunctionModel, ScriptedModel, call
 from antiphon.tools.registry import ToolRegistry
 from antiphon_chat.page.mounted.gateway_chat import turn_settings
 from antiphon_chat.shared.session import TurnSettings, open_conversation
-from antiphon_gateway.config.file import load_config
-from antiphon_gateway.config.problems import ConfigError
+from antiphon_gateway.config.file import ConfigError, load_config
 from antiphon_gateway.config.settings import ChatPageSettings
 from page.rig import OFFLINE, served
 

@@ -26,9 +26,7 @@ from antiphon_gateway.ledger.search import RequestFilter
 from antiphon_gateway.observe.instruments import CONTENT_TYPE
 from antiphon_gateway.observe.page import wants_page
 from antiphon_gateway.observe.record import Record
-from antiphon_gateway.observe.request_search import search_ledger
-from antiphon_gateway.observe.spend_summary import SpendReader
-from antiphon_gateway.observe.status import ReloadResult, ServerStatus, build_status
+from antiphon_gateway.observe.status import ReloadResult, ServerStatus, SpendReader, build_status, search_ledger
 from antiphon_gateway.routes import Endpoint, NoRoute, error_format_for_path, is_chat_path, match_route
 from antiphon_gateway.runtime.loaded import LoadedConfig
 from antiphon_gateway.runtime.metered import Handler as Answer

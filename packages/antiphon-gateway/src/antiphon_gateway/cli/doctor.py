@@ -37,7 +37,7 @@ from antiphon.providers.engine.model_list import KeyVerdict, try_key
 from antiphon.providers.keys.secret import Credential, mask
 from antiphon.providers.presets import normalize_base_url
 from antiphon_gateway.cli.serve import add_config, configured_by
-from antiphon_gateway.config.problems import ConfigError
+from antiphon_gateway.config.file import ConfigError
 from antiphon_gateway.config.settings import Config, GatewaySettings, ProviderSettings
 from antiphon_gateway.ledger.database import ledger_address, open_operator_database
 from antiphon_gateway.runtime.loaded import LoadedConfig

@@ -1,7 +1,8 @@
 """Read `antiphon.toml`, or the environment, into a `Config`, or report everything that is wrong with it, with line numbers.
 
 The steps: read the text, parse TOML, check types, fill in what the environment provides, check the rest. Invalid TOML stops the
-reading; every later step runs to the end, so that one reading reports all problems. Paths are relative to the file's folder.
+reading; every later step runs to the end, so that one reading reports all problems (`ConfigError`). Paths are relative to the
+file's folder.
 
 Without a file every provider whose API key variable is set is served, else the offline one. A provider in a file without keys
 and without a URL is filled in from the environment too. With a URL it is not: a key must not go to a host it was not meant for.
@@ -13,18 +14,18 @@ import os
 import re
 import stat
 import tomllib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from msgspec import Struct, structs
 
+from antiphon.errors import AntiphonError
 from antiphon.model_name import ModelName
 from antiphon.providers.cloud.settings import find_settings
 from antiphon.providers.default_model import MODEL_VARIABLE, default_model
 from antiphon.providers.presets import PRESETS, Preset, first_set_variable
 from antiphon_gateway.config.checks import check_config, format_path
-from antiphon_gateway.config.problems import ConfigError, ConfigProblem
 from antiphon_gateway.config.schema import Problem, check_types
 from antiphon_gateway.config.settings import (
     NO_OVERRIDES,
@@ -37,6 +38,31 @@ from antiphon_gateway.config.settings import (
     ProviderSettings,
 )
 from antiphon_gateway.config.toml_lines import line_numbers
+
+
+class ConfigProblem(Struct, frozen=True, kw_only=True):
+    """One problem. `line` and `column` count from 1; 0 if there is no particular one."""
+
+    file: str
+    line: int = 0
+    column: int = 0
+    key: str = ""
+    reason: str
+
+    def __str__(self) -> str:
+        where = ":".join([self.file, *(str(number) for number in (self.line, self.column) if number)])
+        return f"{where}: {self.key}{' ' if self.key else ''}{self.reason}"
+
+
+class ConfigError(AntiphonError):
+    """A configuration that cannot be served, with all its problems."""
+
+    def __init__(self, problems: Iterable[ConfigProblem]) -> None:
+        self.problems = list(problems)
+        count = len(self.problems)
+        summary = f"{count} problems in the configuration" if count > 1 else "invalid configuration"
+        super().__init__("\n  ".join([f"{summary}:", *map(str, self.problems)]))
+
 
 CLIENT_KEY_VARIABLE = "ANTIPHON_CLIENT_KEY"
 ADMIN_KEY_VARIABLE = "ANTIPHON_ADMIN_KEY"

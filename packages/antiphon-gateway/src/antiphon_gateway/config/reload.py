@@ -23,8 +23,7 @@ from typing import Any, TypeAlias
 from msgspec import Struct, structs
 
 from antiphon.errors import AntiphonError
-from antiphon_gateway.config.file import ConfigResult, read_config
-from antiphon_gateway.config.problems import ConfigError
+from antiphon_gateway.config.file import ConfigError, ConfigResult, read_config
 from antiphon_gateway.config.settings import NO_OVERRIDES, Config
 from antiphon_gateway.threads import PROCESS
 

@@ -3,22 +3,190 @@
 Nothing in it is secret: credentials are named and masked, errors are already scrubbed. With several workers the requests are
 those of all of them, and so are the counts of credentials; workers share the states of credentials and circuits (`WorkerHealth`).
 The state of the shared store is that of the worker that handles the request.
+
+What was spent (`SpendSummary`) is read from the usage ledger, which all workers and hosts write, in a thread and at most every
+few seconds; less often if reading takes long. A reader may search the recent requests, by key, model, status, outcome, day, and
+text of the error or the request id; `search_ledger` looks for what is older than those in memory, or was on another host.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 from msgspec import Struct
 
+from antiphon.errors import AntiphonError
+from antiphon.history.sql.database import Database
 from antiphon.providers.keys.health import CredentialStatus
 from antiphon.providers.keys.target_health import CircuitStatus
-from antiphon_gateway.ledger.search import RequestFilter
-from antiphon_gateway.observe.recent import Activity, Minute, RequestRecord, percentile
-from antiphon_gateway.observe.request_search import LedgerSearch, TargetStats, matches, target_stats
-from antiphon_gateway.observe.spend_summary import SpendSummary
-from antiphon_gateway.share.redis_store import SharedStatus
+from antiphon_gateway.ledger.database import OperatorDatabase
+from antiphon_gateway.ledger.search import AttemptPage, RequestFilter, search_attempts
+from antiphon_gateway.ledger.spend import RecentSpend, SpendRow, spend
+from antiphon_gateway.observe.recent import Activity, Minute, RequestRecord, exact_percentile, percentile
+from antiphon_gateway.share.redis_state import SharedStatus
+
+DAYS = 30
+_KEPT_SECONDS = 3.0
+_LEAST_PAUSE = 20.0
+"""How many times as long as reading took the result is used: the page takes at most a twentieth of a processor."""
+
+
+class SpendSummary(Struct, frozen=True, kw_only=True):
+    """The sums of the last days, the largest first. Without a ledger all are empty."""
+
+    days: int = DAYS
+    is_on: bool = True
+    problem: str = ""
+    """Why the ledger cannot be read at present."""
+    by_key: tuple[SpendRow, ...] = ()
+    by_model: tuple[SpendRow, ...] = ()
+    by_day: tuple[SpendRow, ...] = ()
+    """The newest first."""
+    today: SpendRow | None = None
+
+
+class SpendReader:
+    """Reads the summary, once for all readers of the next seconds."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._until = 0.0
+        self._last = SpendSummary()
+        self._recent = RecentSpend()
+        self._reading = asyncio.Lock()
+
+    async def read(self, database: OperatorDatabase, *, is_on: bool = True) -> SpendSummary:
+        """The summary of now. `is_on`: whether there is a ledger."""
+        if not is_on or not database.exists:
+            return SpendSummary(is_on=is_on)
+        async with self._reading:
+            if (began := self._clock()) >= self._until:
+                try:
+                    self._last = await database.run(partial(read_spend, now=datetime.now(UTC), recent=self._recent))
+                except AntiphonError as error:
+                    self._last = SpendSummary(problem=str(error))
+                ended = self._clock()
+                self._until = ended + max(_KEPT_SECONDS, _LEAST_PAUSE * (ended - began))
+            return self._last
+
+
+def read_spend(database: Database, now: datetime, recent: RecentSpend) -> SpendSummary:
+    """The summary, from the database. Raises `StoreError`."""
+    today = now.replace(hour=0, minute=0, second=0, microsecond=0)
+    since = today - timedelta(days=DAYS - 1)
+    by_day = spend(database, ("day",), since=since)
+    return SpendSummary(
+        by_key=_largest_first(recent.by_key(database, since, today)),
+        by_model=_largest_first(spend(database, ("model", "provider"), since=since)),
+        by_day=tuple(reversed(by_day)),
+        today=next((row for row in by_day if row.day == now.date()), None),
+    )
+
+
+def _largest_first(rows: list[SpendRow]) -> tuple[SpendRow, ...]:
+    return tuple(sorted(rows, key=lambda row: (-(row.cost or 0), -row.usage.total_tokens)))
+
+
+_MOST_DIGITS = 18
+
+
+def matches(search: RequestFilter, record: RequestRecord) -> bool:
+    """Whether a request is one that the reader looks for."""
+    return (
+        _contains(record.key, search.key)
+        and (_contains(record.model, search.model) or _contains(record.target, search.model))
+        and str(record.status).startswith(search.status)
+        and search.outcome in ("", record.outcome)
+        and search.day in ("", record.time.date().isoformat())
+        and (not search.text or any(_contains(text, search.text) for text in _texts(record)))
+    )
+
+
+class TargetStats(Struct, frozen=True, kw_only=True):
+    """The recent requests of one target in numbers. Times and tokens are of those that it answered."""
+
+    target: str
+    requests: int
+    """How many asked it."""
+    failed: int
+    """How many of them it failed, whether another target answered or not."""
+    p50_seconds: float | None
+    p95_seconds: float | None
+    ttft_p50_seconds: float | None
+    ttft_p95_seconds: float | None
+    prompt_tokens: int
+    cached_tokens: int
+
+
+def target_stats(records: Sequence[RequestRecord]) -> list[TargetStats]:
+    """The numbers of each target, the most used first."""
+    by_target: dict[str, list[RequestRecord]] = {}
+    for record in records:
+        for target in dict.fromkeys(filter(None, (*(attempt.target for attempt in record.attempts), record.target))):
+            by_target.setdefault(target, []).append(record)
+    return sorted((_stats(target, held) for target, held in by_target.items()), key=lambda one: -one.requests)
+
+
+def _has_failed(target: str, record: RequestRecord) -> bool:
+    """Whether a target failed a request: by its last attempt, or by the end of the request if it was the last target."""
+    attempts = [attempt for attempt in record.attempts if attempt.target == target]
+    return bool(attempts and attempts[-1].is_failed) or (target == record.target and record.outcome == "failed")
+
+
+def _stats(target: str, asked: list[RequestRecord]) -> TargetStats:
+    records = [record for record in asked if record.target == target]
+    answered = [record.seconds for record in records if record.outcome == "answered"]
+    first = [record.first_token_seconds for record in records if record.first_token_seconds is not None]
+    return TargetStats(
+        target=target,
+        requests=len(asked),
+        failed=sum(_has_failed(target, record) for record in asked),
+        p50_seconds=exact_percentile(answered, 0.5),
+        p95_seconds=exact_percentile(answered, 0.95),
+        ttft_p50_seconds=exact_percentile(first, 0.5),
+        ttft_p95_seconds=exact_percentile(first, 0.95),
+        prompt_tokens=sum(record.prompt_tokens for record in records),
+        cached_tokens=sum(record.cached_tokens for record in records),
+    )
+
+
+def _texts(record: RequestRecord) -> tuple[str, ...]:
+    attempts = [attempt.error for attempt in record.attempts]
+    return (record.id, record.error, *attempts, *record.fallbacks, *record.repairs, *record.losses)
+
+
+def _contains(text: str, part: str) -> bool:
+    return not part or part.casefold() in text.casefold()
+
+
+class LedgerSearch(Struct, frozen=True, kw_only=True):
+    """What was found. `problem` is why nothing could be searched."""
+
+    page: AttemptPage = AttemptPage()
+    problem: str = ""
+
+
+async def search_ledger(
+    database: OperatorDatabase, search: RequestFilter, query: Mapping[str, str]
+) -> LedgerSearch | None:
+    """What a reader looks for, in the ledger; None without a search. `before` in the query is the cursor."""
+    if search.is_empty and "before" not in query:
+        return None
+    cursor = query.get("before", "")
+    if cursor and not (cursor.isascii() and cursor.isdigit() and len(cursor) <= _MOST_DIGITS):
+        return LedgerSearch(problem=f"before is a cursor from the page before, not {cursor[:40]!r}")
+    before = int(cursor) if cursor else None
+    try:
+        search.read_day()  # a wrong one is said, whatever there is to search
+        if not database.exists:
+            return LedgerSearch()
+        return LedgerSearch(page=await database.run(lambda opened: search_attempts(opened, search, before=before)))
+    except AntiphonError as error:
+        return LedgerSearch(problem=str(error))
 
 
 class ReloadResult(Struct, frozen=True, kw_only=True):

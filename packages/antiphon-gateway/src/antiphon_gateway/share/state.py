@@ -30,8 +30,7 @@ from antiphon.providers.keys.sharing import NO_COOLDOWNS, HealthSource, SharedHe
 from antiphon_gateway.config.settings import GatewaySettings
 from antiphon_gateway.config.store_url import parse_store_url
 from antiphon_gateway.share.counts import SYNC_SECONDS, Buckets, Counters, CounterStore
-from antiphon_gateway.share.redis_state import RedisState
-from antiphon_gateway.share.redis_store import RedisStore, SharedStatus
+from antiphon_gateway.share.redis_state import RedisState, RedisStore, SharedStatus
 from antiphon_gateway.share.workers import Credentials, WorkerHealth
 from antiphon_gateway.utc_time import DAY_SECONDS
 

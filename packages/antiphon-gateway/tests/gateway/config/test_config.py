@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 
 from antiphon.providers.presets import PRESETS
 from antiphon_gateway.config.checks import glob_covers
-from antiphon_gateway.config.file import load_config, read_config
-from antiphon_gateway.config.problems import ConfigError
+from antiphon_gateway.config.file import ConfigError, load_config, read_config
 from antiphon_gateway.config.settings import Config, ProviderSettings, config_schema
 from support.repository import ROOT
 

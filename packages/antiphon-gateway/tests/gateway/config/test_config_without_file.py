@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from antiphon.providers.keys.secret import read_headers
-from antiphon_gateway.config.file import config_from_environment
-from antiphon_gateway.config.problems import ConfigError
+from antiphon_gateway.config.file import ConfigError, config_from_environment
 
 KEY = "sk-a-real-secret-that-must-not-show"
 ENVIRON = {"OPENAI_API_KEY": KEY, "ANTHROPIC_API_KEY": f"{KEY}-2", "ANTIPHON_CLIENT_KEY": f"{KEY}-3"}

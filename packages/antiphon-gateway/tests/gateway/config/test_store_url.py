@@ -12,13 +12,12 @@ import msgspec
 import pytest
 
 from antiphon_gateway.cli.doctor import run_checks
-from antiphon_gateway.config.file import load_config, read_config
-from antiphon_gateway.config.problems import ConfigError
+from antiphon_gateway.config.file import ConfigError, load_config, read_config
 from antiphon_gateway.config.settings import config_schema
 from antiphon_gateway.config.store_url import StoreUrl, parse_store_url
 from antiphon_gateway.observe.recent import RecentRequests
 from antiphon_gateway.observe.status import ServerStatus, Status, build_status
-from antiphon_gateway.share.redis_store import SharedStatus
+from antiphon_gateway.share.redis_state import SharedStatus
 from support.valkey_server import ValkeyServer, running
 
 PASSWORD = "sesame-that-stays-hidden"

@@ -14,8 +14,7 @@ from antiphon.parts import Text, ToolCallRequest, text_of
 from antiphon.wire import FORMATS
 from antiphon.wire.output import ModelOutput
 from antiphon.wire.request import Message, ModelRequest, ToolChoice, ToolDefinition
-from antiphon_gateway.config.file import load_config
-from antiphon_gateway.config.problems import ConfigError
+from antiphon_gateway.config.file import ConfigError, load_config
 from antiphon_gateway.config.settings import Config, ModelSettings, ProviderSettings
 from gateway.rig import ENVIRONMENT, FAST, KEY, MODELS, Client, provider_of, serving
 from gateway.strict_upstream import StrictUpstream

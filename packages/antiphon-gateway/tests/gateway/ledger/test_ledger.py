@@ -15,8 +15,7 @@ from msgspec import structs
 from antiphon.errors import StoreError, StoreUnreachable
 from antiphon.history.sql.database import Database
 from antiphon.prices import PriceTable
-from antiphon_gateway.config.file import load_config
-from antiphon_gateway.config.problems import ConfigError
+from antiphon_gateway.config.file import ConfigError, load_config
 from antiphon_gateway.config.settings import Config, GatewaySettings, LedgerSettings
 from antiphon_gateway.ledger.database import ledger_address, open_operator_database
 from antiphon_gateway.ledger.journal import RowJournal, recover

@@ -17,8 +17,7 @@ from antiphon_gateway.observe.recent import (
     RecentRequests,
 )
 from antiphon_gateway.observe.record import Record
-from antiphon_gateway.observe.spend_summary import SpendSummary
-from antiphon_gateway.observe.status import ReloadResult, ServerStatus, Status, build_status
+from antiphon_gateway.observe.status import ReloadResult, ServerStatus, SpendSummary, Status, build_status
 
 NOW = datetime(2025, 11, 15, 14, 42, 10, tzinfo=UTC)
 

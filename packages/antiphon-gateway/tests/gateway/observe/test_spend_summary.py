@@ -14,8 +14,8 @@ import pytest
 from antiphon_gateway.ledger.database import OperatorDatabase, open_operator_database
 from antiphon_gateway.ledger.ledger import UsageLedger
 from antiphon_gateway.ledger.row import UsageRow
-from antiphon_gateway.observe import spend_summary
-from antiphon_gateway.observe.spend_summary import DAYS, SpendReader, SpendSummary
+from antiphon_gateway.observe import status
+from antiphon_gateway.observe.status import DAYS, SpendReader, SpendSummary
 
 DAY = 86_400_000_000
 
@@ -106,7 +106,7 @@ def test_reading_that_takes_long_is_repeated_less_often(tmp_path: Path, monkeypa
         reads.append(clock[0])
         return SpendSummary()
 
-    monkeypatch.setattr(spend_summary, "read_spend", slow_read)
+    monkeypatch.setattr(status, "read_spend", slow_read)
 
     write(tmp_path / "ledger.db", row(1))
     database = OperatorDatabase(str(tmp_path / "ledger.db"))

@@ -26,7 +26,7 @@ from antiphon_gateway.observe.recent import (
     RequestRecord,
     percentile,
 )
-from antiphon_gateway.observe.request_search import matches, target_stats
+from antiphon_gateway.observe.status import matches, target_stats
 from antiphon_gateway.share.workers import WorkerFiles
 from gateway.observe.sample_status import NOW, sample_record, status
 

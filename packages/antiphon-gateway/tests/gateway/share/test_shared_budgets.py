@@ -14,8 +14,7 @@ from antiphon_gateway.access.accounts import ClientAccounts, month_start
 from antiphon_gateway.access.client_keys import ClientKey
 from antiphon_gateway.config.store_url import parse_store_url
 from antiphon_gateway.share.counts import NOTHING, Amount, Counters, CounterStore, Period
-from antiphon_gateway.share.redis_state import RedisState
-from antiphon_gateway.share.redis_store import RedisStore
+from antiphon_gateway.share.redis_state import RedisState, RedisStore
 from antiphon_gateway.utc_time import date_of
 from support.valkey_server import ValkeyServer, running
 

@@ -15,8 +15,7 @@ from antiphon_gateway.access.accounts import ClientAccounts
 from antiphon_gateway.access.client_keys import ClientKey
 from antiphon_gateway.config.store_url import parse_store_url
 from antiphon_gateway.share.counts import SYNC_SECONDS, Buckets
-from antiphon_gateway.share.redis_state import RedisState
-from antiphon_gateway.share.redis_store import RedisStore
+from antiphon_gateway.share.redis_state import RedisState, RedisStore
 from support.valkey_server import Line, ValkeyServer, running
 
 SMALL = ClientKey(name="small", requests_per_minute=10)
