@@ -222,3 +222,76 @@ def written_again(content: list[Any]) -> Any:
     assert not any(isinstance(part, Document) for part in request.messages[0].parts)
     assert all(isinstance(part, ToolCallRequest | Native) for part in request.messages[0].parts)
     return msgspec.json.decode(formats["anthropic"].encode_request(request).data)["messages"][0]["content"]
+
+
+def written(name: str, *deltas: ModelOutputDelta) -> bytes:
+    writer = client_formats[name].stream_writer("m")
+    return b"".join([*map(writer.write, deltas), writer.close()])
+
+
+CALL = ToolCallRequest("f", "call_1", "")
+
+
+@pytest.mark.parametrize("name", [name for name in client_formats if name != "openai-completions"])
+def test_the_end_of_an_answer_ends_its_parts(name: str) -> None:
+    """A provider may leave the end of a part out; a call that is sent whole must not be lost."""
+    data = written(
+        name, PartStarted(0, Text("")), PartDelta(0, "Hi"), PartStarted(1, CALL), PartDelta(1, "{}"), Finished()
+    )
+    ended = written(
+        name,
+        PartStarted(0, Text("")),
+        PartDelta(0, "Hi"),
+        PartEnded(0),
+        PartStarted(1, CALL),
+        PartDelta(1, "{}"),
+        PartEnded(1),
+        Finished(),
+    )
+    assert data.count(b'"f"') == ended.count(b'"f"') > 0
+
+
+def test_a_call_of_empty_pieces_has_empty_arguments_for_clients_that_parse_them() -> None:
+    data = written("openai-chat", PartStarted(0, CALL), PartDelta(0, ""), PartEnded(0), Finished())
+    assert data.count(b'"arguments":"{}"') == 1
+
+
+def test_pieces_for_a_block_of_anthropic_that_waits_are_joined() -> None:
+    data = written(
+        "anthropic",
+        PartStarted(0, Text("")),
+        PartDelta(0, "Hi"),
+        PartStarted(1, CALL),
+        *(PartDelta(1, piece) for piece in ('{"a"', ":1", "}")),
+        PartEnded(1),
+        PartEnded(0),
+        Finished("tool_calls"),
+    )
+    assert data.count(b"input_json_delta") == 1
+    text, call = read("anthropic", data).parts
+    assert text == Text("Hi")
+    assert isinstance(call, ToolCallRequest)
+    assert call.arguments == '{"a":1}'
+
+
+def test_a_call_of_gemini_that_waited_for_a_text_shares_the_last_chunk() -> None:
+    data = written(
+        "gemini",
+        PartStarted(0, Text("")),
+        PartDelta(0, "Hi"),
+        PartStarted(1, CALL),
+        PartEnded(1),
+        PartEnded(0),
+        Finished(),
+    )
+    last = msgspec.json.decode(data.split(b"\r\n\r\n")[-2].removeprefix(b"data: "))
+    assert "functionCall" in last["candidates"][0]["content"]["parts"][0]
+    assert last["candidates"][0]["finishReason"] == "STOP"
+
+
+@pytest.mark.parametrize("name", client_formats)
+def test_extras_of_a_native_block_are_reported(name: str) -> None:
+    writer = client_formats[name].stream_writer("m")
+    for delta in (PartStarted(0, Native(name, {"type": "x"})), PartExtended(0, {"toy": {"late": 1}}), PartEnded(0)):
+        writer.write(delta)
+    assert "parts[0].late" in [loss.path for loss in writer.losses]
