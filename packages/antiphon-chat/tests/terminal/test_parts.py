@@ -22,6 +22,7 @@ from antiphon_chat.shared.markdown import MarkdownBlocks
 from antiphon_chat.shared.provider_errors import ADVICE, format_error
 from antiphon_chat.shared.uploads import MAX_FILE_BYTES, UploadError, file_part, mentioned_files, parse_message
 from antiphon_chat.terminal.app import readable_arguments
+from antiphon_chat.terminal.formula import formula_text
 from antiphon_chat.terminal.input import completions, is_long_paste
 from antiphon_chat.terminal.render import Renderer, tail
 from antiphon_chat.terminal.turn_view import PlainView, TerminalScreen
@@ -248,3 +249,16 @@ def test_a_plain_terminal_reports_a_long_wait_for_the_provider_and_no_short_one(
         f"antiphon: acme/one: the provider asks to wait 40 s; trying again at {clock}",
         f"antiphon: acme/one: try later; trying again at {clock}",
     ]
+
+
+def test_functions_in_formulas_become_words() -> None:
+    assert formula_text(r"h(t) = \sum_i a_i \cos(\omega_i t)") == "h(t) = ∑ᵢ aᵢ cos(ωᵢ t)"
+    assert formula_text(r"\unknown x") == r"\unknown x"
+
+
+def test_no_chinese_line_ends_with_an_opening_bracket(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    text = "先看标题和每段第一句，再看题目，不要一开始就逐字读（2026-12-08）"
+    for shift in range(12):
+        lines = Renderer().markdown("的" * shift + text).split("\n")
+        assert not any(line.endswith("（") for line in lines), lines

@@ -25,6 +25,7 @@ from antiphon.cli.terminal import escape_control_chars, wrapped
 from antiphon.conversation import RunResult
 from antiphon.errors import AntiphonError, StoreError, WriterConflict
 from antiphon.history import ModelInputEntry, ModelOutputEntry
+from antiphon.model_name import ModelName
 from antiphon.parts import InputPart, ToolCallRequest, text_of
 from antiphon.providers.default_model import OFFLINE
 from antiphon.tools.builtin import Plan
@@ -141,7 +142,9 @@ class TerminalChat:
         session = self.session
         sources = await session.setup.sources()
         names = session.models if is_long else ()
-        named = [name for name in names if name not in session.setup.listed]
+        hosts = {ModelName.parse(name).provider for name in session.setup.listed}
+        # Never a model that its host does not list, but for the one in use.
+        named = [name for name in names if name == session.chat.model or ModelName.parse(name).provider not in hosts]
         self.show(model_list(self.renderer, sources, session.chat.model, named, is_long=is_long))
 
     async def play(self, content: Sequence[InputPart] = ()) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from antiphon.wire.rules import name_set
+
 _SIGNS = {
     "alpha": "α", "beta": "β", "gamma": "γ", "delta": "δ", "epsilon": "ε", "varepsilon": "ε", "zeta": "ζ", "eta": "η",
     "theta": "θ", "iota": "ι", "kappa": "κ", "lambda": "λ", "mu": "μ", "nu": "ν", "xi": "ξ", "pi": "π", "rho": "ρ",
@@ -15,6 +17,8 @@ _SIGNS = {
     "exists": "∃", "to": "→", "rightarrow": "→", "leftarrow": "←", "Rightarrow": "⇒", "Leftrightarrow": "⇔", "implies": "⇒",
     "ldots": "…", "dots": "…", "cdots": "⋯", "degree": "°", "quad": "  ", "qquad": "   ", "langle": "⟨", "rangle": "⟩",
 }  # fmt: skip
+_FUNCTIONS = name_set("sin cos tan cot arcsin arccos arctan sinh cosh tanh log ln lg exp max min sup inf lim det gcd")
+"""Commands that are read as they are called."""
 _RAISED = dict(zip("0123456789+-=()nixyabck", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁼⁽⁾ⁿⁱˣʸᵃᵇᶜᵏ", strict=True))
 _LOWERED = dict(zip("0123456789+-=()aeoxijknmt", "₀₁₂₃₄₅₆₇₈₉₊₋₌₍₎ₐₑₒₓᵢⱼₖₙₘₜ", strict=True))
 _GROUP = r"\{([^{}]*)\}"
@@ -29,7 +33,7 @@ _SPACES = re.compile(r"\\[,;:! ]|~|\\(?:left|right|displaystyle)(?![A-Za-z])\s*"
 def formula_text(tex: str) -> str:
     """The formula as text."""
     text, before = _SPACES.sub(" ", tex.strip()), ""
-    text = _COMMAND.sub(lambda found: _SIGNS.get(found[1], found[0]), text)
+    text = _COMMAND.sub(lambda found: _SIGNS.get(found[1], found[1] if found[1] in _FUNCTIONS else found[0]), text)
     while text != before:  # from the inside to the outside
         before = text
         text = _WORDS.sub(r"\1", text)

@@ -181,7 +181,7 @@ def _make_visible(tokens: Sequence[Any]) -> None:
 _BREAK = "\x1f"
 """White space without width, for rich: a line may be broken here. Texts have none, because control characters are escaped."""
 _WIDE_CHAR = re.compile(
-    r"([\u2e80-\u2fff\u3040-\u9fff\uf900-\ufaff\uff00-\uffef])(?![，。、；：？！）》」』】…”’,.;:?!)])"
+    r"((?![（［｛])[\u2e80-\u2fff\u3040-\u9fff\uf900-\ufaff\uff00-\uffef])(?![，。、；：？！）》」』】…”’,.;:?!)])"
 )
 _NOTE = re.compile(r"\A {0,3}\[\^([^\]\s]{1,40})\]:[ \t]+")
 _NOTE_MARK = re.compile(r"\[\^([^\]\s]{1,40})\]")

@@ -83,15 +83,15 @@ export class ToolChip {
       pending: () => say("pending"),
       running: () => say("running"),
       skipped: () => say("skipped"),
-      success: () => (time ? say("success", { time }) : say("done")),
+      success: () => (time ? say("success", { time }) : known ? "" : say("done")),
       failed: () => (time ? `${say("failedCall")}, ${time}` : say("failedCall")),
     };
-    fill(this._state, words[this._status]());
     const found = searchOf(this.call);
     const isDone = this._status === "success";
     const count = found && isDone ? (this.text.match(/^\d+\. \*\*/gm)?.length ?? 0) : null;
     const done = isDone && hasText(`tool_${this.call.tool_name}`) ? say(`tool_${this.call.tool_name}`) : "";
     const known = found ? say(this.result ? "searched" : "searching") : done;
+    fill(this._state, words[this._status]());
     fill(this._name, known || this.call.tool_name);
     this._name.classList.toggle("code", !known);
     const detail = found ? `“${found}”` : brief(this.call.arguments);

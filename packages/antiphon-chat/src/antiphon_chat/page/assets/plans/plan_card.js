@@ -17,7 +17,7 @@ export class PlanCard {
     this.plan = plan;
     this._api = api;
     this._isGone = false;
-    this.node = element("section", { class: "plan", "data-plan": plan.id });
+    this.node = element("section", { class: "plan", role: "group", "data-plan": plan.id }); // not a landmark: two plans may have one title
     this.draw();
   }
 
