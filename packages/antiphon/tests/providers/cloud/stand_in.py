@@ -31,7 +31,7 @@ from botocore.credentials import Credentials
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import padding, rsa
+from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 
 from providers.sample_answers import STREAMS
 from providers.scripted_server import Received, Reply
@@ -360,7 +360,7 @@ def process_environment(**values: str) -> Iterator[Mapping[str, str]]:
 
 def own_certificate(folder: Path) -> tuple[ssl.SSLContext, Path]:
     """What a server on this machine needs for TLS, and the file that its clients trust."""
-    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    key = ec.generate_private_key(ec.SECP256R1())
     name, now = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "stand-in")]), datetime.now(UTC)
     builder = x509.CertificateBuilder(issuer_name=name, subject_name=name, public_key=key.public_key())
     builder = builder.serial_number(1).not_valid_before(now - timedelta(hours=1))

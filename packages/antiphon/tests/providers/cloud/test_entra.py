@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cryptography.hazmat.primitives.asymmetric.rsa import generate_private_key
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, generate_private_key
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import (
     BestAvailableEncryption,
@@ -26,7 +26,7 @@ from antiphon.http.client.client import HttpClient
 from antiphon.providers.call import ProviderCallOptions
 from antiphon.providers.http_provider import HttpProviderClient, provider
 from antiphon.wire.output import ProviderError
-from providers.cloud.stand_in import AzureStandIn, json_reply, own_certificate, process_environment
+from providers.cloud.stand_in import RSA_KEY, AzureStandIn, json_reply, own_certificate, process_environment
 from providers.http_client import ONCE
 from providers.sample_answers import deltas_from, error_of, text_of
 from providers.scripted_server import ScriptedServer
@@ -95,9 +95,10 @@ def test_a_federated_token_is_read_again_for_each_token(azure: Azure, tmp_path: 
     assert azure.host.issued == 2
 
 
-def certificate_file(folder: Path, kind: str = "pem", password: str = "") -> tuple[Path, Certificate]:
-    """A new certificate with its key."""
-    key = generate_private_key(65537, 2048)
+def certificate_file(
+    folder: Path, kind: str = "pem", password: str = "", key: RSAPrivateKey = RSA_KEY
+) -> tuple[Path, Certificate]:
+    """A new certificate; making a key takes long, so most have the same."""
     name, now = Name([NameAttribute(NameOID.COMMON_NAME, "app")]), datetime.now(UTC)
     builder = CertificateBuilder(issuer_name=name, subject_name=name, public_key=key.public_key())
     builder = builder.serial_number(1).not_valid_before(now).not_valid_after(now + timedelta(days=1))
@@ -136,7 +137,7 @@ def test_a_client_certificate(azure: Azure, tmp_path: Path, kind: str, password:
 
 
 def test_a_certificate_that_the_app_does_not_have_is_refused(azure: Azure, tmp_path: Path) -> None:
-    file, _ = certificate_file(tmp_path)
+    file, _ = certificate_file(tmp_path, key=generate_private_key(65537, 2048))
     _, azure.host.certificate = certificate_file(tmp_path, "pkcs12")
     azure.host.audience = f"{azure.authority}/tenant-1/oauth2/v2.0/token"
     environ = {**azure.environ, "AZURE_CLIENT_SECRET": "", "AZURE_CLIENT_CERTIFICATE_PATH": str(file)}
