@@ -138,7 +138,7 @@ class Writer(RequestWriter):
         body["contents"] = self.messages.entries
         if self._tools:
             body["tools"] = self._tools
-        tool_config = _write_tool_config(self.request, self._native, self.losses, self._tools)
+        tool_config = _write_tool_config(self.request, self._native, self.losses)
         if tool_config:
             body["toolConfig"] = tool_config
         return body
@@ -150,14 +150,10 @@ class Writer(RequestWriter):
         write_other_fields(self.request, self._native, body, self.losses)
 
 
-def _write_tool_config(
-    request: ModelRequest, native: dict[str, Any], losses: Losses, tools: list[dict[str, Any]]
-) -> dict[str, Any]:
+def _write_tool_config(request: ModelRequest, native: dict[str, Any], losses: Losses) -> dict[str, Any]:
     config: dict[str, Any] = {}
     if request.tool_choice is not None:
-        calling = write_tool_choice(request.tool_choice, losses, tools)
-        if calling is not None:
-            config["functionCallingConfig"] = calling
+        config["functionCallingConfig"] = write_tool_choice(request.tool_choice, losses)
     return config | without_prefix(_TOOL_PREFIX, native)
 
 

@@ -17,9 +17,10 @@ from antiphon.wire.gemini.native import as_list, get_field, spelling_used
 from antiphon.wire.gemini.parameters import PARAMETER_TABLE
 from antiphon.wire.gemini.schema import check_schema, is_object_root
 from antiphon.wire.gemini.shapes import DATA_FIELDS, MODES, NOT_WITH_CACHED_CONTENT, OTHER_PART_FIELDS, PARAMETERS
+from antiphon.wire.loss import Loss
 from antiphon.wire.parameters import refused_fields
 from antiphon.wire.rules import ANY, STRING, Checked, Items, need, record
-from antiphon.wire.rules.book import CrossRule, Finding, RuleBook, accepted_media, drop_found, find_repeated
+from antiphon.wire.rules.book import CrossRule, Finding, RuleBook, Writing, accepted_media, drop_found, find_repeated
 from antiphon.wire.rules.sequence import Order, Problem, SequenceJudge
 from antiphon.wire.shared_google import to_snake_case
 from antiphon.wire.tools.names import PORTABLE_NAME_LENGTH
@@ -337,7 +338,7 @@ def _find_repeated_names(body: dict[str, Any], _: Checked) -> Iterator[Finding]:
 _DECLARATIONS = {"functionDeclarations", "function_declarations"}
 
 
-def _find_needless_config(body: dict[str, Any], _: Checked) -> Iterator[Finding]:
+def _find_needless_config(body: dict[str, Any], _: Checked) -> Iterator[tuple[tuple[str, str], str]]:
     key = spelling_used(body, "toolConfig")
     config = body.get(key)
     calling = get_field(config, "functionCallingConfig") if isinstance(config, dict) else None
@@ -347,6 +348,16 @@ def _find_needless_config(body: dict[str, Any], _: Checked) -> Iterator[Finding]
     # Accepted together with a tool of Google's own.
     if not any(get_field(tool, "functionDeclarations") or set(tool) - _DECLARATIONS for tool in tools):
         yield (key, spelling_used(config, "functionCallingConfig")), "is set without functionDeclarations"
+
+
+def _drop_config(body: dict[str, Any], writing: Writing) -> None:
+    for (key, name), _ in list(_find_needless_config(body, Checked(body, writing.model))):
+        del body[key][name]
+        if not body[key]:
+            del body[key]
+        stated = writing.request.tool_choice
+        what = "tool_choice" if stated is None else stated.mode
+        writing.losses.append(Loss("tool_choice", what, "requires tools; dropped (GM-13)"))
 
 
 _ADVISED_CONTENT = record(
@@ -403,7 +414,7 @@ RULES = RuleBook(
     accepted_media("GM-17", SPEC, entries=as_list),
     drop_found("GM-19", _find_cached_content),
     CrossRule("GM-11", _find_repeated_names),
-    CrossRule("GM-13", _find_needless_config),
+    CrossRule("GM-13", _find_needless_config, fix=_drop_config),
     advice=(record("GM-01", contents=_repeated("GM-01", _ADVISED_CONTENT)), CrossRule("GM-20", _find_long_names)),
 )
 check_request = RULES.check_request

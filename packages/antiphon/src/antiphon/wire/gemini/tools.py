@@ -175,12 +175,9 @@ def _calling_mode(choice: ToolChoice) -> str:
     return {"none": "NONE", "allowed": "VALIDATED"}.get(choice.mode, "AUTO")
 
 
-def write_tool_choice(choice: ToolChoice, losses: list[Loss], tools: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """The `functionCallingConfig`; None, and a loss, without tools (GM-13)."""
+def write_tool_choice(choice: ToolChoice, losses: list[Loss]) -> dict[str, Any]:
+    """The `functionCallingConfig`."""
     extras = own_extras(choice.native, losses, "tool_choice", FORMAT)
-    if not tools:
-        losses.append(Loss("tool_choice", choice.mode, "requires tools; dropped (GM-13)"))
-        return None
     written: dict[str, Any] = {"mode": _calling_mode(choice)}
     if choice.names and choice.mode in ("tool", "allowed"):
         written["allowedFunctionNames"] = [NAMES.to_wire(name) for name in choice.names]

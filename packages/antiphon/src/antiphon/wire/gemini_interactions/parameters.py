@@ -91,9 +91,7 @@ def write_parameters(
         reason = f"{NAME} does not support disabling parallel tool calls; dropped"
         losses.append(Loss("parallel_tool_calls", "parallel_tool_calls", reason))
     if request.tool_choice is not None:
-        choice = write_tool_choice(request.tool_choice, body.get("tools", []), losses)
-        if choice is not None:
-            config["tool_choice"] = choice
+        config["tool_choice"] = write_tool_choice(request.tool_choice, losses)
     if request.reasoning is not None:
         _write_thinking(request.reasoning, config, capabilities, losses)
     config |= without_prefix(PREFIX, native)

@@ -30,6 +30,7 @@ from antiphon.wire.gemini_interactions.parameters import (
     read_output_format,
     write_parameters,
 )
+from antiphon.wire.gemini_interactions.rules import RULES
 from antiphon.wire.gemini_interactions.shapes import ENTRIES, ContentShape, StepShape
 from antiphon.wire.gemini_interactions.tools import read_tools, write_tools
 from antiphon.wire.loss import lose_native
@@ -84,6 +85,7 @@ class Writer(RequestWriter):
     """Writes a body that the Interactions API accepts."""
 
     format = FORMAT
+    fixes = RULES.fixes
     messages: StepListWriter
 
     def begin(self) -> None:

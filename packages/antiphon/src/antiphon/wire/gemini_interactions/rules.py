@@ -22,6 +22,7 @@ from antiphon.wire.gemini_interactions.limits import (
 )
 from antiphon.wire.gemini_interactions.messages import as_entries, is_content, is_continued, is_model_step
 from antiphon.wire.gemini_interactions.parameters import PARAMETER_TABLE
+from antiphon.wire.loss import Loss
 from antiphon.wire.parameters import refused_fields
 from antiphon.wire.rules import (
     ANY,
@@ -40,7 +41,7 @@ from antiphon.wire.rules import (
     need,
     record,
 )
-from antiphon.wire.rules.book import CrossRule, Finding, RuleBook, accepted_media, find_repeated
+from antiphon.wire.rules.book import CrossRule, Finding, RuleBook, Writing, accepted_media, find_repeated
 from antiphon.wire.rules.sequence import Order, Problem, SequenceJudge
 from antiphon.wire.shared_google import THINKING_LEVELS
 
@@ -213,6 +214,16 @@ def _find_choice_without_tools(body: dict[str, Any], _: Checked) -> Iterator[Fin
         yield ("generation_config", "tool_choice"), "is only allowed with tools"
 
 
+def _drop_choice(body: dict[str, Any], writing: Writing) -> None:
+    if any(_find_choice_without_tools(body, Checked(body, writing.model))):
+        del body["generation_config"]["tool_choice"]
+        if not body["generation_config"]:
+            del body["generation_config"]
+        stated = writing.request.tool_choice
+        what = "tool_choice" if stated is None else stated.mode
+        writing.losses.append(Loss("tool_choice", what, "requires tools; dropped (GI-09)"))
+
+
 def _steps(body: dict[str, Any]) -> list[Any]:
     """The steps of the input; none if it has contents."""
     entries = as_entries(body.get("input")) or []
@@ -285,7 +296,7 @@ RULES = RuleBook(
     CrossRule("GI-01", _find_required),
     CrossRule("GI-13", _find_unstored),
     CrossRule("GI-08", _find_repeated_names),
-    CrossRule("GI-09", _find_choice_without_tools),
+    CrossRule("GI-09", _find_choice_without_tools, fix=_drop_choice),
     Order(
         broken=dict.fromkeys(("unanswered", "orphan", "stray", "repeated result", "begins with a call"), "GI-10"),
         judge=_judge,

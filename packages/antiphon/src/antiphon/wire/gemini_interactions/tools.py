@@ -67,12 +67,9 @@ def read_tool_choice(choice: Any) -> ToolChoice | None:
     return ToolChoice("allowed", tuple(names)) if mode == "validated" else None
 
 
-def write_tool_choice(choice: ToolChoice, tools: list[Any], losses: list[Loss]) -> Any:
-    """The `tool_choice`; None, and a loss, if no tool is declared (GI-09)."""
+def write_tool_choice(choice: ToolChoice, losses: list[Loss]) -> Any:
+    """The `tool_choice`."""
     own_extras(choice.native, losses, "tool_choice")
-    if not tools:
-        losses.append(Loss("tool_choice", choice.mode, "requires tools; dropped (GI-09)"))
-        return None
     if choice.mode in ("tool", "allowed") and choice.names:
         # Only `validated` accepts names without forcing a call.
         mode = "any" if choice.mode == "tool" or choice.must_call else "validated"
