@@ -6,14 +6,14 @@ A host's rules apply if the body's `model` is one of its models.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import msgspec
 
 from antiphon.wire import rules as rows
 from antiphon.wire.openai_chat.limits import MISTRAL_CALL_ID, SHORT_CALL_ID
-from antiphon.wire.rules import Checked, Items, String, each, record
+from antiphon.wire.rules import Checked, Items, String, each, list_of, record
 from antiphon.wire.rules.book import CrossRule, Finding, find_repeated
 from antiphon.wire.schema import non_strict_problems
 
@@ -32,21 +32,22 @@ def _known_fields(names: frozenset[str]) -> CrossRule:
     return CrossRule("OC-31", find)
 
 
-def _find_null_content(message: dict[str, Any], _: Checked) -> Iterator[Finding]:
-    if message.get("content") is None and any(each(message, "tool_calls")):
-        yield "content", "some hosts refuse null"
+def _find_null_content(message: dict[str, Any], _: Checked) -> Iterable[Finding]:
+    is_null = message.get("content") is None and each(message, "tool_calls")
+    return [("content", "some hosts refuse null")] if is_null else ()
 
 
-def _find_repeated_calls(message: dict[str, Any], _: Checked) -> Iterator[Finding]:
-    calls = [((*steps, "id"), call.get("id")) for steps, call in each(message, "tool_calls")]
-    if len(calls) > 1:
-        yield from find_repeated([row for row in calls if type(row[1]) is str], "is the id of another call too")
+def _find_repeated_calls(message: dict[str, Any], _: Checked) -> Iterable[Finding]:
+    if len(list_of(message.get("tool_calls"))) < 2:
+        return ()
+    ids = [((*steps, "id"), call.get("id")) for steps, call in each(message, "tool_calls")]
+    return find_repeated([row for row in ids if type(row[1]) is str], "is the id of another call too")
 
 
-def _find_misplaced_media(message: dict[str, Any], _: Checked) -> Iterator[Finding]:
-    for _steps, part in each(message, "content") if message.get("role") != "user" else ():
-        if part.get("type") in _MEDIA:
-            yield "", f"{part['type']} is only allowed in messages of the user"
+def _find_misplaced_media(message: dict[str, Any], _: Checked) -> Iterable[Finding]:
+    parts = each(message, "content") if message.get("role") != "user" else ()
+    kinds = [part["type"] for _, part in parts if part.get("type") in _MEDIA]
+    return [("", f"{kind} is only allowed in messages of the user") for kind in kinds]
 
 
 def _is_json(text: str) -> bool:
