@@ -11,9 +11,9 @@ in `refusal` or in the content.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-from msgspec import UNSET, structs
+from msgspec import structs
 
 from antiphon.ids import new_id
 from antiphon.parts import (
@@ -42,10 +42,10 @@ from antiphon.wire.openai_chat.content import (
     read_image_url,
 )
 from antiphon.wire.openai_chat.dialects import REASONING_FIELDS, REASONING_STATE_FIELDS, RESPONSE_DIALECT, Dialect
-from antiphon.wire.openai_chat.shapes import MESSAGES, AssistantShape, TextPart
+from antiphon.wire.openai_chat.shapes import MESSAGES, AssistantShape, CallShape, TextPart
 from antiphon.wire.openai_chat.tools import (
     CallWriter,
-    read_calls,
+    read_call,
     read_function_call,
     unreadable_calls,
 )
@@ -57,51 +57,49 @@ _AUDIO_OUTPUT_ONLY = ("transcript", "expires_at")  # a history names the audio b
 MEDIA = (Image, Audio, Document)
 
 
-class ReadMessage(NamedTuple):
-    """The parts of an assistant message, and the keys that no part holds."""
-
-    parts: list[OutputPart]
-    extras: dict[str, Any]
-
-
 def read_assistant(
     message: AssistantShape, more: dict[str, Any] | None, position: int, *, is_response: bool = False
-) -> ReadMessage | None:
-    """An assistant message; None if its content has an unknown shape. `position` is its index among the messages."""
+) -> list[Any] | None:
+    """The parts of an assistant message; None if its content has an unknown shape. What a part holds of `more` is taken from it.
+
+    `position` is the index of the message among the others.
+    """
     content: Any = message.content
-    parts: list[Any]
+    parts: list[Any] = []
     if type(content) is str:
-        parts = [Text(content)] if content or not is_response else []
-    elif content is None or content is UNSET:
-        parts = []
-    else:
+        if content or not is_response:
+            parts.append(Text(content))
+    elif type(content) is list:
         read = read_blocks(content)
         if read is None:
             return None
-        parts = [*read]
-    more = dict(more) if more else {}
-    if more:
-        thinking = _read_reasoning(more)
-        if thinking is not None:
-            parts.insert(0, thinking)
+        parts += read
+    if more and (thinking := _read_reasoning(more)) is not None:
+        parts.insert(0, thinking)
     if message.refusal:
         parts.append(Refusal(message.refusal))
     if more:
         _read_annotations(more, parts)
         _read_media(more, parts)
-    if message.tool_calls is not None:
-        parts.extend(read_calls(message.tool_calls))
+    calls: Any = message.tool_calls  # those that do not fit are `Loose`
+    if calls:
+        for place, call in enumerate(calls):
+            if type(call) is CallShape:
+                function = call.function
+                parts.append(ToolCallRequest(function.name, call.id, function.arguments))
+            else:
+                parts.append(read_call(call.value, place) or Native(FORMAT, {"tool_calls": [call.value]}))
     if more:
-        call = read_function_call(more.get("function_call"), position)
-        if call is not None:
+        legacy_call = read_function_call(more.get("function_call"), position)
+        if legacy_call is not None:
             del more["function_call"]
-            parts.append(call)
+            parts.append(legacy_call)
         state = {key: more.pop(key) for key in [key for key in more if key in REASONING_STATE_FIELDS]}
         if state.get("reasoning_details") == []:
             del state["reasoning_details"]
         if state:
             parts.append(Thinking(native={FORMAT: state}))
-    return ReadMessage(parts, more)
+    return parts
 
 
 def fit_answer(message: dict[str, Any]) -> tuple[AssistantShape, dict[str, Any] | None] | None:
@@ -215,24 +213,11 @@ class AssistantWriter(PartWriter):
 
     def request_message(self, parts: tuple[Part, ...]) -> Any:
         """The message of earlier parts, as the host accepts it."""
-        text: Any = self.dialect.empty_content
-        reported = len(self.losses)
-        plain: Any = None
-        calls: list[Any] = []
-        for position, part in enumerate(parts):
-            if type(part) is ToolCallRequest and part.native is None and part.source is None:
-                self.losses.part = position
-                calls.append(self.write_call(part))
-            elif type(part) is Text and part.native is None and position == 0:
-                plain = part.text
-            else:
-                break
-        else:  # one text, and calls after it, as nearly all are
-            self.losses.part = -1
-            return AssistantShape(plain if plain is not None else text if calls else "", calls or None)
-        del self.losses[reported:]
         fields, content, calls = self._write_parts(parts, 0)
-        if content:
+        text: Any = self.dialect.empty_content
+        if len(content) == 1 and type(content[0]) is TextPart:
+            text = content[0].text
+        elif content:
             text = collapse_text(content, "text")
         elif not calls and not any(map(fields.get, ("function_call", "refusal", "audio"))):
             text = ""
@@ -257,13 +242,14 @@ class AssistantWriter(PartWriter):
             losses.part = position
             kind = type(part)
             if kind is Text:
-                text_after_call = text_after_call or bool(calls)
+                if calls:
+                    text_after_call = True
                 if part.native is None:
                     content.append(TextPart(part.text))
                 else:
                     self._text_with_extras(part, fields, content)
             elif kind is ToolCallRequest:
-                if is_legacy_function(part):
+                if not (part.native is None and part.source is None) and is_legacy_function(part):
                     if self._is_only_call(parts):
                         name = self.dialect.name_rule.to_wire(part.tool_name)
                         fields["function_call"] = {"name": name, "arguments": part.arguments}

@@ -13,28 +13,25 @@ Normalisations: a single text is a string; null, absent and empty content are th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 from msgspec import UNSET
 
-from antiphon.parts import Native, Refusal, Text, Thinking, ToolCallRequest, ToolCallResult, ToolExecutionStatus
+from antiphon.parts import Native, Part, Refusal, Text, Thinking, ToolCallRequest, ToolCallResult, ToolExecutionStatus
 from antiphon.wire import FORMATS
 from antiphon.wire.capabilities import Capabilities
 from antiphon.wire.loss import Losses
 from antiphon.wire.openai_chat import FORMAT
 from antiphon.wire.openai_chat.assistant import MEDIA, AssistantWriter, read_assistant
-from antiphon.wire.openai_chat.content import canonical_json, read_content, read_part
+from antiphon.wire.openai_chat.content import canonical_json, read_part
 from antiphon.wire.openai_chat.dialects import Dialect
 from antiphon.wire.openai_chat.limits import MAX_PARTICIPANT_NAME, PARTICIPANT_NAMES, legal_participant_name
 from antiphon.wire.openai_chat.shapes import (
     ROLE_SHAPES,
     AssistantShape,
-    CallShape,
-    DeveloperShape,
     FunctionShape,
-    SystemShape,
     TextPart,
     ToolShape,
     UserShape,
@@ -46,7 +43,6 @@ from antiphon.wire.shared_openai import OPENAI, collapse_text, mark_failed
 
 _SUCCESS = ToolExecutionStatus.SUCCESS
 _WIRE_ORIGINS = (*FORMATS, OPENAI)
-_NAME_TYPES = (str, type(None))
 _BETWEEN_TOOL_AND_USER = {"role": "assistant", "content": "OK."}
 _More = dict[str, Any] | None
 _Functions = dict[str, str]  # the ids of legacy function calls by name
@@ -59,68 +55,49 @@ def read_messages(entries: list[Any]) -> list[Message]:
     """The messages of a request."""
     messages: list[Message] = []
     functions: _Functions = {}
-    add = messages.append
+    parts: tuple[Any, ...]
     for index, entry in enumerate(entries):
-        kind = type(entry)
+        kind, shape, more = type(entry), entry, None
+        if kind is Loose:
+            shape, more = entry.shape, entry.more
+            kind = type(shape)
+        message: Message | None = None
+        if kind is FunctionShape and (type(shape.name) is not str or not shape.name):  # it has no function to name
+            kind, shape = ToolShape, ToolShape(shape.tool_call_id or f"call_function_{index}", None, shape.content)
         if kind is AssistantShape:
-            content = entry.content
-            if type(content) is not list and not entry.refusal:  # text, or none
-                parts: list[Any] = [Text(content)] if type(content) is str else []
-                for call in entry.tool_calls or ():
-                    if type(call) is not CallShape:
-                        break
-                    function = call.function
-                    parts.append(ToolCallRequest(function.name, call.id, function.arguments))
-                else:
-                    add(Message("assistant", tuple(parts)))
-                    continue
+            name = more.pop("name", None) if more else None
+            read = read_assistant(shape, more, index)
+            if read is not None and (name is None or type(name) is str):
+                if more is not None:
+                    functions |= {part.tool_name: part.tool_call_id for part in read if _is_legacy_call(part)}
+                message = Message("assistant", tuple(read), name, {FORMAT: more} if more else None)
         elif kind is ToolShape:
-            content, call_id = entry.content, entry.tool_call_id
-            if type(content) is str and type(call_id) is str and type(entry.name) in _NAME_TYPES:
-                add(Message("tool", (ToolCallResult(entry.name or "", call_id, _SUCCESS, (Text(content),)),)))
-                continue
+            content, call_id, name = shape.content, shape.tool_call_id, shape.name
+            if type(call_id) is not str:
+                call_id = "" if call_id is None else canonical_json(call_id)
+            parts = (Text(content),) if type(content) is str else _result_parts(content)
+            result = ToolCallResult(name if type(name) is str else "", call_id, _SUCCESS, parts)
+            message = Message("tool", (result,), None, {FORMAT: more} if more else None)
         elif kind in _ROLES:
-            content = entry.content
-            if type(content) is str:
-                add(Message(_ROLES[kind], (Text(content),), entry.name))
-                continue
-        shape, more = (entry.shape, entry.more) if kind is Loose else (entry, None)
-        read = _READERS[type(shape)](shape, more, index, functions) if shape is not None else None
-        if read is None:
-            value = entry.value if kind is Loose else msgspec.to_builtins(entry)
-            read = Message("unknown", (Native(FORMAT, value),))
-        add(read)
+            content = shape.content
+            parts = (Text(content),) if type(content) is str else tuple(map(read_part, content or ()))
+            message = Message(_ROLES[kind], parts, shape.name, {FORMAT: more} if more else None)
+        elif kind is FunctionShape:
+            message = _read_function(shape, more, index, functions)
+        if message is None:
+            value = entry.value if type(entry) is Loose else msgspec.to_builtins(entry)
+            message = Message("unknown", (Native(FORMAT, value),))
+        messages.append(message)
     return messages
 
 
-def _read_assistant(shape: AssistantShape, more: _More, index: int, functions: _Functions) -> Message | None:
-    name = more.pop("name", None) if more else None
-    if name is not None and type(name) is not str:
-        return None
-    read = read_assistant(shape, more, index)
-    if read is None:
-        return None
-    for part in read.parts:
-        if type(part) is ToolCallRequest and part.source is LEGACY_FUNCTION:
-            functions[part.tool_name] = part.tool_call_id
-    return Message("assistant", tuple(read.parts), name, {FORMAT: read.extras} if read.extras else None)
-
-
-def _read_tool(shape: ToolShape, more: _More, _index: int, _functions: _Functions) -> Message:
-    content, name, call_id = shape.content, shape.name, shape.tool_call_id
-    parts = (Text(content),) if type(content) is str else _result_parts(content)
-    if type(call_id) is not str:
-        call_id = "" if call_id is None else canonical_json(call_id)
-    result = ToolCallResult(name if type(name) is str else "", call_id, _SUCCESS, parts)
-    return Message("tool", (result,), None, {FORMAT: more}) if more else Message("tool", (result,))
+def _is_legacy_call(part: Part) -> bool:
+    return type(part) is ToolCallRequest and part.source is LEGACY_FUNCTION
 
 
 def _read_function(shape: FunctionShape, more: _More, index: int, functions: _Functions) -> Message:
     """A result of the legacy API, which has the name of its function instead of an id."""
     name, call_id = shape.name, shape.tool_call_id
-    if type(name) is not str or not name:
-        tool = ToolShape(call_id or f"call_function_{index}", name, shape.content)
-        return _read_tool(tool, more, index, functions)
     if call_id is not None:
         more = {**(more or {}), "tool_call_id": call_id}
     result = ToolCallResult(
@@ -131,28 +108,6 @@ def _read_function(shape: FunctionShape, more: _More, index: int, functions: _Fu
         source=LEGACY_FUNCTION,
     )
     return Message("tool", (result,), None, {FORMAT: more} if more else None)
-
-
-def _reader(role: str) -> Callable[[Any, _More, int, _Functions], Message]:
-    def read(shape: UserShape, more: _More, _index: int, _functions: _Functions) -> Message:
-        content = shape.content
-        if type(content) is str:
-            parts: Any = (Text(content),)
-        else:
-            parts = tuple(read_content(content)) if type(content) is list else ()
-        return Message(role, parts, shape.name, {FORMAT: more} if more else None)
-
-    return read
-
-
-_READERS: dict[type, Callable[[Any, _More, int, _Functions], Message | None]] = {
-    AssistantShape: _read_assistant,
-    ToolShape: _read_tool,
-    FunctionShape: _read_function,
-    UserShape: _reader("user"),
-    SystemShape: _reader("system"),
-    DeveloperShape: _reader("developer"),
-}
 
 
 def _result_parts(content: Any) -> tuple[Any, ...]:

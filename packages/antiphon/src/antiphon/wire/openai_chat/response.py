@@ -102,21 +102,23 @@ def _read_choice(choice: Any, index: int, fields: dict[str, Any]) -> ModelOutput
     message = choice.get("message") if type(choice) is dict else None
     is_known = type(choice) is dict and type(message) in (dict, type(None))
     fitted = fit_answer(message or {}) if is_known else None
-    read = read_assistant(*fitted, index, is_response=True) if fitted is not None else None
+    shape, more = (None, None) if fitted is None else fitted
+    own = more or {}
+    read = None if shape is None else read_assistant(shape, own, index, is_response=True)
     if read is None:
         return ModelOutput(native={FORMAT: {"whole": choice}}, **fields)
     extras = other_fields(choice, ("message", "finish_reason"))
     if type(extras.get("index")) is int and extras["index"] == index:
         del extras["index"]
     if message and message.get("role", "assistant") not in ("assistant", None):
-        read.extras["role"] = message["role"]
+        own["role"] = message["role"]
     finish_reason = choice.get("finish_reason")
-    parts = assign_call_ids(read.parts)
+    parts = assign_call_ids(read)
     reason = read_stop_reason(finish_reason, parts)
     return ModelOutput(
         parts=tuple(parts),
         stop_reason=reason,
-        native=candidate_native(finish_reason, reason, parts, extras, read.extras),
+        native=candidate_native(finish_reason, reason, parts, extras, own),
         **fields,
     )
 

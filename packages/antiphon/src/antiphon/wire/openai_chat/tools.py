@@ -227,16 +227,6 @@ def unreadable_calls(part: Native) -> list[Any] | None:
     return calls
 
 
-def read_calls(calls: list[Any]) -> list[ToolCallRequest | Native]:
-    """The calls of a message, from their shapes."""
-    return [
-        ToolCallRequest(call.function.name, call.id, call.function.arguments)
-        if type(call) is CallShape
-        else read_call(call.value, place) or Native(FORMAT, {"tool_calls": [call.value]})
-        for place, call in enumerate(calls)
-    ]
-
-
 def read_call(call: Any, position: int) -> ToolCallRequest | None:
     """A call of any shape; None if it cannot be read."""
     if type(call) is not dict:
