@@ -295,3 +295,12 @@ def test_extras_of_a_native_block_are_reported(name: str) -> None:
     for delta in (PartStarted(0, Native(name, {"type": "x"})), PartExtended(0, {"toy": {"late": 1}}), PartEnded(0)):
         writer.write(delta)
     assert "parts[0].late" in [loss.path for loss in writer.losses]
+
+
+@pytest.mark.parametrize("name", client_formats)
+def test_a_block_lost_after_a_text_is_named_by_its_own_place(name: str) -> None:
+    writer = client_formats[name].stream_writer("m")
+    block = Native("toy", {"type": "x"})
+    for delta in (PartStarted(0, Text("Hi")), PartEnded(0), PartStarted(1, block), PartEnded(1), Finished()):
+        writer.write(delta)
+    assert [loss.path for loss in writer.losses] == ["parts[1]"]

@@ -199,9 +199,10 @@ class StreamWriter(ItemWriter[_Part]):
 
     def _end_message(self, item: _Item) -> None:
         if item.final is None and not item.open_parts:
-            self.losses.part = item.parts[0].index
+            writing, self.losses.part = self.losses.part, item.parts[0].index
             parts = [part.complete() for part in item.parts]
             self._end_item(item, message_item(parts, item.id, self.losses))
+            self.losses.part = writing
 
     def _end_item(self, item: _Item, final: dict[str, Any]) -> None:
         item.final = {**final, "id": item.id}
