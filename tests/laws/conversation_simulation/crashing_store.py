@@ -83,10 +83,10 @@ class CrashingStore(HistoryStore):
         return AgentHistory(history.entries, journal=CrashingJournal(self, history))
 
     def create(self, title: str = "", *, tags: Sequence[str] = ()) -> AgentHistory:
-        return self.open(super().create(title, tags=tags).id)  # type: ignore[safe-super]  # the real store's
+        return self.open(super().create(title, tags=tags).id)
 
     def fork(self, conversation: str, at: int | None = None) -> AgentHistory:
-        return self.open(super().fork(conversation, at).id)  # type: ignore[safe-super]  # the real store's
+        return self.open(super().fork(conversation, at).id)
 
 
 class CrashingSqlite(CrashingStore, SqliteStore):

@@ -12,8 +12,8 @@ from antiphon.cli.formats.bodies import atomic_write
 from antiphon.cli.options import add_store
 from antiphon.cli.terminal import write, write_error, write_json
 from antiphon.errors import SessionError
+from antiphon.history import HistoryStore
 from antiphon.history.location import open_location, store_location
-from antiphon.history.store import HistoryStore
 from antiphon.private_files import make_private_folder
 from antiphon.wire import FORMATS
 from antiphon_devtools.sessions.programs import WRITABLE, load_program

@@ -9,9 +9,9 @@ from pathlib import Path
 from antiphon.cli.options import add_json, add_store
 from antiphon.cli.terminal import write, write_error, write_json
 from antiphon.errors import SessionError
+from antiphon.history import HistoryStore
 from antiphon.history.export import CopyResult
 from antiphon.history.location import open_location, store_location
-from antiphon.history.store import HistoryStore
 from antiphon_devtools.cli.sessions import list_sessions
 from antiphon_devtools.sessions.imported import ImportedSession
 from antiphon_devtools.sessions.programs import PROGRAMS, Program, find_session, find_sessions, load_program

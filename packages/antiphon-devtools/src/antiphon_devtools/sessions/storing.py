@@ -6,9 +6,9 @@ meantime is left alone (see `history/export.py`, which copies conversations betw
 
 from __future__ import annotations
 
+from antiphon.history import HistoryStore
 from antiphon.history.codec import SCHEMA
 from antiphon.history.export import CopyResult, ExportHead, copy_export, lines_of
-from antiphon.history.store import HistoryStore
 from antiphon.ids import derived_id, new_id
 from antiphon.text import replace_lone_surrogates
 from antiphon_devtools.sessions.imported import Branch, ImportedSession

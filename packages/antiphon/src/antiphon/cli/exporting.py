@@ -16,7 +16,7 @@ from antiphon.cli.terminal import data_writer, write_error
 from antiphon.conversation.interchange import STRATEGIES, write_messages
 from antiphon.errors import StoreError
 from antiphon.extensions import EXTENSIONS, find_part, load_part
-from antiphon.history.store import HistoryStore
+from antiphon.history import HistoryStore
 
 TRAJECTORY_FORMATS = ("openai-finetune", "sharegpt", "atif")
 

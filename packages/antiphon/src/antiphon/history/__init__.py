@@ -32,7 +32,8 @@ from antiphon.history.lease import Lease, LeaseKeeper, hold_lease
 from antiphon.history.snapshot import AgentHistorySnapshot, EntriesView
 from antiphon.history.sql.runs import RunTable
 from antiphon.history.sql.sqlite import SqliteStore
-from antiphon.history.store import ConversationInfo, HistoryStore, Run, RunState, SearchHit
+from antiphon.history.sql.store import HistoryStore
+from antiphon.history.store import ConversationInfo, Run, RunState, SearchHit
 
 __all__ = [
     "SCHEMA",

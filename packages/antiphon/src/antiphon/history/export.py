@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import zip_longest
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
 from msgspec import Struct
@@ -25,8 +25,11 @@ from antiphon.errors import ConversationExists, ImportFormatError, SequenceError
 from antiphon.history.attachments import digest, extract_media, references
 from antiphon.history.codec import FIRST_DIGEST, SCHEMA, chain, decode_entry
 from antiphon.history.entries import HistoryEntry, OpaqueEntry
-from antiphon.history.store import ConversationInfo, HistoryStore, check_tags, check_text
+from antiphon.history.store import ConversationInfo, check_tags, check_text
 from antiphon.ids import is_id, new_id
+
+if TYPE_CHECKING:
+    from antiphon.history.sql.store import HistoryStore
 
 
 class ExportHead(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from antiphon.history.agent_history import AgentHistory
-    from antiphon.history.store import HistoryStore
+    from antiphon.history.sql.store import HistoryStore
 
 logger = logging.getLogger("antiphon.history")
 

@@ -13,7 +13,7 @@ from typing import Any
 from antiphon.errors import ConversationError, StoreError, StoreReadOnly
 from antiphon.history.agent_history import AgentHistory
 from antiphon.history.sql.sqlite import SqliteStore
-from antiphon.history.store import HistoryStore
+from antiphon.history.sql.store import HistoryStore
 from antiphon.private_files import make_private_folder
 
 _SERVERS = ("postgresql://", "postgres://")

@@ -1,33 +1,19 @@
-"""`HistoryStore`: the interface of every store, its values, and the checks all stores share.
-
-A store holds conversations: a row of facts about each, and one row for each entry. An append writes one row, and at most once a
-minute also the conversation's own, for its place in lists. `open` returns an `AgentHistory` whose journal is the store, so
-`history.append` is durable.
-
-A process that must be the only writer for a while (a worker, a graph) claims the conversation and opens it with the `Lease`.
-`runs` are the turns that workers execute.
-"""
+"""The values that stores give, and the checks they share: conversations, hits of a search, runs, verifications."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 from msgspec import Struct
 
-from antiphon.closing import Closable
 from antiphon.errors import StoreError, UnknownRun
-from antiphon.history.agent_history import AgentHistory
-from antiphon.history.entries import HistoryEntry
-from antiphon.history.inbox import Inbox
 from antiphon.history.lease import Lease
 from antiphon.ids import ID_LENGTH
 
 if TYPE_CHECKING:
-    from antiphon.history.sql.log import Log
-    from antiphon.history.sql.runs import RunTable
+    pass
 
 T = TypeVar("T")
 
@@ -159,144 +145,6 @@ class Tombstone(Struct, frozen=True, kw_only=True):
     deleted: datetime
     entries: int
     head: str
-
-
-class HistoryStore(Closable):
-    """Stored conversations."""
-
-    path: str
-    """Where the store is, as people may see it: a file, or a server without the password."""
-    is_local: bool = False
-    """Whether it is on this machine and fast enough to be called in an event loop."""
-    _log: Log
-
-    @abstractmethod
-    def create(self, title: str = "", *, tags: Sequence[str] = ()) -> AgentHistory:
-        """A new, empty conversation."""
-
-    def open(self, conversation: str, *, lease: Lease | None = None) -> AgentHistory:
-        """The history of a conversation: by its id, the beginning or end of it if only one matches, or `last`.
-
-        With a `lease`, appends raise `LeaseLost` once another holder claims the conversation; without one, they raise
-        `LeaseHeld` while it is leased.
-        """
-        return self._open(conversation, lease)
-
-    def append_imported(self, conversation: str, entries: Sequence[HistoryEntry]) -> int:
-        """Append those of `entries`, all of a conversation, that it does not have yet, as part of its import.
-
-        Decisions of people among them do not count here (law L11). Gives how many were appended.
-        """
-        history = self._open(conversation, is_import=True)
-        new = entries[history.version :]
-        for entry in new:
-            history.append(entry)
-        return len(new)
-
-    def _open(self, conversation: str, lease: Lease | None = None, *, is_import: bool = False) -> AgentHistory:
-        row = self._log.find(conversation)
-        journal = self._log.journal(row.number, row.id, self.fork, lease, is_import=is_import)
-        entries = journal.read(after=0)
-        if len(entries) != row.version:  # something was appended meanwhile, or a key of the table is damaged
-            row = self._log.reread(row, len(entries))
-        return AgentHistory(entries, journal=journal, imported=row.info.imported)
-
-    def info(self, conversation: str) -> ConversationInfo:
-        """The facts about a conversation."""
-        (info,) = self._with_default_titles([self._log.find(conversation)])
-        return info
-
-    def list(self, *, limit: int = 50, offset: int = 0, tag: str | None = None) -> Sequence[ConversationInfo]:
-        """Conversations, the latest changed first."""
-        check_not_negative(limit=limit, offset=offset)
-        check_text("tag", tag)
-        return self._with_default_titles(self._log.latest(limit, offset, tag))
-
-    @abstractmethod
-    def count(self, *, tag: str | None = None) -> int:
-        """How many conversations there are."""
-
-    @abstractmethod
-    def search(self, query: str, *, limit: int = 20, tag: str | None = None) -> Sequence[SearchHit]:
-        """Entries with all the words of `query`, the best first. Words in double quotes must follow each other.
-
-        With a `tag`, only in conversations that have it.
-        """
-
-    @abstractmethod
-    def describe(
-        self, conversation: str, *, title: str | None = None, tags: Sequence[str] | None = None
-    ) -> ConversationInfo:
-        """Change the title or the tags of a conversation."""
-
-    @abstractmethod
-    def fork(self, conversation: str, at: int | None = None) -> AgentHistory:
-        """A new conversation that starts with the first `at` entries of this one (all of them by default)."""
-
-    @abstractmethod
-    def delete(self, conversation: str) -> None:
-        """Delete a conversation and the attachments no other one uses. Its forks stay. A damaged one can be deleted too."""
-
-    @abstractmethod
-    def export_lines(self, conversation: str) -> Iterator[bytes]:
-        """A conversation as JSON Lines: a head, its attachments, its entries. Each line ends with a newline."""
-
-    @abstractmethod
-    def import_lines(
-        self, lines: Iterable[bytes], *, source: str = "the export", as_new: bool = False
-    ) -> ConversationInfo:
-        """Import an export; it is atomic. `as_new` gives it a new id; otherwise its id must be free here."""
-
-    @abstractmethod
-    def verify(self, conversation: str) -> Verification:
-        """Compute the digests of a conversation's entries again and compare them with the stored ones.
-
-        Raises `StoreDamaged` for an entry that cannot be read.
-        """
-
-    @abstractmethod
-    def digest_at(self, conversation: str, version: int) -> str:
-        """The digest that a conversation had when it had `version` entries, computed from them, in hexadecimal."""
-
-    @abstractmethod
-    def tombstones(self) -> Sequence[Tombstone]:
-        """What is left of deleted conversations, the last deleted first."""
-
-    @abstractmethod
-    def claim(self, conversation: str, holder: str, seconds: float = 30.0) -> Lease | None:
-        """Become the only writer of a conversation for `seconds`; None if it is leased. Others see `holder`."""
-
-    @abstractmethod
-    def renew(self, lease: Lease, seconds: float = 30.0) -> Lease:
-        """Extend a lease to `seconds` from now. Raises `LeaseLost` if the conversation was claimed since, or deleted."""
-
-    @abstractmethod
-    def release(self, lease: Lease) -> None:
-        """Release a lease. One that was lost is not an error."""
-
-    @abstractmethod
-    def current_lease(self, conversation: str) -> Lease | None:
-        """The lease under which a conversation is held now, if it is."""
-
-    @property
-    @abstractmethod
-    def runs(self) -> RunTable:
-        """The turns that workers execute."""
-
-    @abstractmethod
-    def inbox(self, conversation: str) -> Inbox:
-        """What others have for a conversation, until its writer takes it in."""
-
-    @abstractmethod
-    def tail(self, conversation: str, after: int = 0) -> AsyncIterator[HistoryEntry]:
-        """The entries after number `after`, and then each new one as it is appended, by any process.
-
-        Raises `UnknownConversation` when the conversation is deleted.
-        """
-
-    @abstractmethod
-    def _with_default_titles(self, found: Sequence[ConversationRow]) -> Sequence[ConversationInfo]:
-        """The facts, with the first words of the user where there is no title."""
 
 
 def is_id_abbreviation(name: str) -> bool:

@@ -20,7 +20,7 @@ from antiphon.history.sql.postgres_connections import Address, Connections
 from antiphon.history.sql.runs import FROM_RUNS, IS_WAITING
 from antiphon.history.sql.schema import migrate
 from antiphon.history.sql.search_index import TsvectorIndex
-from antiphon.history.sql.store import SqlStore
+from antiphon.history.sql.store import HistoryStore
 from antiphon.history.store import ConversationRow
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ ORDER BY r.due, r.id LIMIT 1
         return data.decode(errors="replace")
 
 
-class PostgresStore(SqlStore):
+class PostgresStore(HistoryStore):
     """Conversations in a schema of a PostgreSQL database. Many processes on many machines may have it open."""
 
     def __init__(

@@ -44,7 +44,7 @@ from antiphon.history.sql.schema import (
 )
 from antiphon.history.sql.search_index import Fts5Index
 from antiphon.history.sql.sqlite_file import SqliteFile
-from antiphon.history.sql.store import SqlStore
+from antiphon.history.sql.store import HistoryStore
 from antiphon.history.store import ConversationRow
 
 _MINUTE = 60_000_000  # in microseconds
@@ -225,7 +225,7 @@ ORDER BY r.due, r.id LIMIT 1
         return data
 
 
-class SqliteStore(SqlStore):
+class SqliteStore(HistoryStore):
     """Conversations in one SQLite file. `:memory:` keeps them until the store is closed."""
 
     is_local = True

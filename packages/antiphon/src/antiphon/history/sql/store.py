@@ -1,4 +1,9 @@
-"""`SqlStore`: a store over a database. What takes several statements (a fork, an import, a delete) is one transaction.
+"""`HistoryStore`: conversations in a database. What takes several statements (a fork, an import, a delete) is one transaction.
+
+It holds a row of facts about each conversation, and one row for each entry. An append writes one row, and at most once a minute
+also the conversation's own, for its place in lists. `open` returns an `AgentHistory` whose journal is the store, so
+`history.append` is durable. A process that must be the only writer for a while (a worker, a graph) claims the conversation and
+opens it with the `Lease`. `runs` are the turns that workers execute.
 
 Nothing holds a connection while it waits for the caller: an export reads its entries piece by piece.
 """
@@ -10,6 +15,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 
 import msgspec
 
+from antiphon.closing import Closable
 from antiphon.errors import SequenceError, StoreDamaged, StoreUnreachable
 from antiphon.history.agent_history import AgentHistory
 from antiphon.history.codec import FIRST_DIGEST, entry_digest, head_of
@@ -26,7 +32,6 @@ from antiphon.history.sql.search_index import SearchIndex
 from antiphon.history.store import (
     ConversationInfo,
     ConversationRow,
-    HistoryStore,
     SearchHit,
     Tombstone,
     Verification,
@@ -53,8 +58,13 @@ DELETE FROM attachments WHERE name IN (SELECT name FROM attachment_uses WHERE nu
 """
 
 
-class SqlStore(HistoryStore):
-    """Conversations in the database of a dialect."""
+class HistoryStore(Closable):
+    """Stored conversations, in the database of a dialect."""
+
+    path: str
+    """Where the store is, as people may see it: a file, or a server without the password."""
+    is_local: bool = False
+    """Whether it is on this machine and fast enough to be called in an event loop."""
 
     def __init__(self, dialect: Dialect, index: SearchIndex) -> None:
         self.path = dialect.location
@@ -68,18 +78,62 @@ class SqlStore(HistoryStore):
         self._dialect.close()
 
     def create(self, title: str = "", *, tags: Sequence[str] = ()) -> AgentHistory:
+        """A new, empty conversation."""
         head = ExportHead.new(title, tags)
         with self._dialect.connection() as db:
             number = self._log.insert_conversation(db, head)
         return AgentHistory(journal=self._log.journal(number, head.id, self.fork))
 
+    def open(self, conversation: str, *, lease: Lease | None = None) -> AgentHistory:
+        """The history of a conversation: by its id, the beginning or end of it if only one matches, or `last`.
+
+        With a `lease`, appends raise `LeaseLost` once another holder claims the conversation; without one, they raise
+        `LeaseHeld` while it is leased.
+        """
+        return self._open(conversation, lease)
+
+    def append_imported(self, conversation: str, entries: Sequence[HistoryEntry]) -> int:
+        """Append those of `entries`, all of a conversation, that it does not have yet, as part of its import.
+
+        Decisions of people among them do not count here (law L11). Gives how many were appended.
+        """
+        history = self._open(conversation, is_import=True)
+        new = entries[history.version :]
+        for entry in new:
+            history.append(entry)
+        return len(new)
+
+    def _open(self, conversation: str, lease: Lease | None = None, *, is_import: bool = False) -> AgentHistory:
+        row = self._log.find(conversation)
+        journal = self._log.journal(row.number, row.id, self.fork, lease, is_import=is_import)
+        entries = journal.read(after=0)
+        if len(entries) != row.version:  # something was appended meanwhile, or a key of the table is damaged
+            row = self._log.reread(row, len(entries))
+        return AgentHistory(entries, journal=journal, imported=row.info.imported)
+
+    def info(self, conversation: str) -> ConversationInfo:
+        """The facts about a conversation."""
+        (info,) = self._with_default_titles([self._log.find(conversation)])
+        return info
+
+    def list(self, *, limit: int = 50, offset: int = 0, tag: str | None = None) -> Sequence[ConversationInfo]:
+        """Conversations, the latest changed first."""
+        check_not_negative(limit=limit, offset=offset)
+        check_text("tag", tag)
+        return self._with_default_titles(self._log.latest(limit, offset, tag))
+
     def count(self, *, tag: str | None = None) -> int:
+        """How many conversations there are."""
         check_text("tag", tag)
         counted = f"SELECT count(*) FROM conversations c WHERE {self._log.tag_condition(tag)}"
         ((number,),) = self._dialect.rows(counted, tag=tag)
         return int(number)
 
     def search(self, query: str, *, limit: int = 20, tag: str | None = None) -> Sequence[SearchHit]:
+        """Entries with all the words of `query`, the best first. Words in double quotes must follow each other.
+
+        With a `tag`, only in conversations that have it.
+        """
         check_not_negative(limit=limit)
         check_text("tag", tag)
         found = self._index.find(query, limit, tag)
@@ -96,6 +150,7 @@ class SqlStore(HistoryStore):
     def describe(
         self, conversation: str, *, title: str | None = None, tags: Sequence[str] | None = None
     ) -> ConversationInfo:
+        """Change the title or the tags of a conversation."""
         check_text("title", title)
         tags = None if tags is None else check_tags(tags)
         row = self._log.find(conversation)
@@ -104,6 +159,7 @@ class SqlStore(HistoryStore):
         return self.info(row.id)
 
     def fork(self, conversation: str, at: int | None = None) -> AgentHistory:
+        """A new conversation that starts with the first `at` entries of this one (all of them by default)."""
         parent = self._log.find(conversation)
         head = ExportHead.of(parent.info).for_fork(at)
         with self._dialect.transaction() as db:
@@ -119,6 +175,7 @@ class SqlStore(HistoryStore):
         return self.open(head.id)
 
     def delete(self, conversation: str) -> None:
+        """Delete a conversation and the attachments no other one uses. Its forks stay. A damaged one can be deleted too."""
         row = self._log.find(conversation)
         try:
             head = self._log.digest_at(row.number, row.id, row.version)
@@ -146,6 +203,7 @@ class SqlStore(HistoryStore):
                 self._dialect.execute(db, statement, number=row.number)
 
     def export_lines(self, conversation: str) -> Iterator[bytes]:
+        """A conversation as JSON Lines: a head, its attachments, its entries. Each line ends with a newline."""
         row = self._log.find(conversation)
         head = self._log.digest_at(row.number, row.id, row.version).hex()
         yield head_line(msgspec.structs.replace(ExportHead.of(row.info), head=head))
@@ -158,6 +216,7 @@ class SqlStore(HistoryStore):
     def import_lines(
         self, lines: Iterable[bytes], *, source: str = "the export", as_new: bool = False
     ) -> ConversationInfo:
+        """Import an export; it is atomic. `as_new` gives it a new id; otherwise its id must be free here."""
         export = Export.read(lines, source, as_new=as_new)  # all of it, before anything is written
         with self._dialect.transaction() as db:
             number = self._log.insert_conversation(db, export.head, imported=len(export.entries))
@@ -169,6 +228,10 @@ class SqlStore(HistoryStore):
         return self.info(export.head.id)
 
     def verify(self, conversation: str) -> Verification:
+        """Compute the digests of a conversation's entries again and compare them with the stored ones.
+
+        Raises `StoreDamaged` for an entry that cannot be read.
+        """
         row = self._log.find(conversation)
         digests = f"SELECT digest FROM entries WHERE {self._dialect.entries_of} ORDER BY {self._dialect.entry_order}"
         stored = self._dialect.rows(digests, number=row.number) if self._dialect.has_digests else []
@@ -184,12 +247,14 @@ class SqlStore(HistoryStore):
         )
 
     def digest_at(self, conversation: str, version: int) -> str:
+        """The digest that a conversation had when it had `version` entries, computed from them, in hexadecimal."""
         row = self._log.find(conversation)
         if not 0 <= version <= row.version:
             raise SequenceError(f"conversation {row.id} has the versions 0 to {row.version}, not {version}")
         return head_of(self._log.bodies(row.number, row.id, version)).hex()
 
     def tombstones(self) -> Sequence[Tombstone]:
+        """What is left of deleted conversations, the last deleted first."""
         if not self._dialect.has_digests:
             return []
         found = self._dialect.rows("SELECT id, deleted, entries, head FROM tombstones ORDER BY deleted DESC, id")
@@ -199,25 +264,35 @@ class SqlStore(HistoryStore):
         ]
 
     def inbox(self, conversation: str) -> Inbox:
+        """What others have for a conversation, until its writer takes it in."""
         return self._log.inbox(self._log.find(conversation).number)
 
     def claim(self, conversation: str, holder: str, seconds: float = 30.0) -> Lease | None:
+        """Become the only writer of a conversation for `seconds`; None if it is leased. Others see `holder`."""
         return self._leases.claim(self._log.find(conversation).number, holder, seconds)
 
     def renew(self, lease: Lease, seconds: float = 30.0) -> Lease:
+        """Extend a lease to `seconds` from now. Raises `LeaseLost` if the conversation was claimed since, or deleted."""
         return self._leases.renew(lease, seconds)
 
     def release(self, lease: Lease) -> None:
+        """Release a lease. One that was lost is not an error."""
         self._leases.release(lease)
 
     def current_lease(self, conversation: str) -> Lease | None:
+        """The lease under which a conversation is held now, if it is."""
         return self._leases.current(self._log.find(conversation).number)
 
     @property
     def runs(self) -> RunTable:
+        """The turns that workers execute."""
         return self._runs
 
     async def tail(self, conversation: str, after: int = 0) -> AsyncIterator[HistoryEntry]:
+        """The entries after number `after`, and then each new one as it is appended, by any process.
+
+        Raises `UnknownConversation` when the conversation is deleted.
+        """
         import asyncio  # most users of a store never wait for it
 
         row = self._log.find(conversation) if self.is_local else await STORES.run(self._log.find, conversation)
@@ -245,6 +320,7 @@ class SqlStore(HistoryStore):
         return self._log.read(row.number, row.id, after) if version > after else []
 
     def _with_default_titles(self, found: Sequence[ConversationRow]) -> Sequence[ConversationInfo]:
+        """The facts, with the first words of the user where there is no title."""
         untitled = [row.number for row in found if row.version and not row.info.title]
         titles: dict[int, str] = {}
         for number, entry_row in self._dialect.first_inputs(untitled) if untitled else ():
