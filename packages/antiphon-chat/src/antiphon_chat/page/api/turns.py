@@ -171,12 +171,6 @@ class TurnApi:
 
 def _record(live: LiveConversation, decision: DecisionRequest) -> None:
     names = {call.tool_call_id: call.tool_name for call in live.pending}
-    plain = Decision(
-        tool_call_id=decision.tool_call_id,
-        decision=decision.decision,
-        reason=decision.reason,
-        arguments=decision.arguments,
-    )
-    live.loop.decide(plain)
+    live.loop.decide(decision)
     if decision.always and decision.decision == "approve" and decision.tool_call_id in names:
         allow_always(live.chat.history, names[decision.tool_call_id])
