@@ -17,6 +17,7 @@ from antiphon.wire.gemini_interactions.limits import (
     MODES,
     OUTPUT_TYPES,
     PARAMETERS,
+    RESULT_CONTENT,
     SERVICE_TIERS,
     media_types,
 )
@@ -80,7 +81,7 @@ class _Content(Tagged, frozen=True):
 
 
 _CONTENT = _Content(kinds=_CONTENTS, rule="GI-05")
-_RESULT_CONTENT = _Content(kinds={kind: _CONTENTS[kind] for kind in ("text", "image")}, rule="GI-14")
+_RESULT_CONTENT = _Content(kinds={kind: _CONTENTS[kind] for kind in RESULT_CONTENT}, rule="GI-14")
 _MESSAGE_STEP = record("GI-03", content=Items(item=_CONTENT))
 _RESULT = either({str: ANY, dict: ANY, list: Items(item=_RESULT_CONTENT)}, "GI-14")
 _STEP = _Content(
