@@ -18,8 +18,10 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Struct
 
+from antiphon.errors import WireError
 from antiphon.parts import TokenUsage
 from antiphon.wire.request import ModelRequest
+from antiphon.wire.rules import json_type_name
 
 INVALID = (msgspec.DecodeError, RecursionError, UnicodeError)
 _CHUNK = 16
@@ -121,6 +123,13 @@ def extend(shape: Any, more: Mapping[str, Any]) -> Any:
             return shape
         shape = as_dict(shape)
     return {**shape, **more}
+
+
+def list_of_entries(messages: Any) -> list[Any]:
+    """The messages of a body. Raises `WireError` if they are not a list."""
+    if type(messages) is not list:
+        raise WireError(f"messages: expected an array, got {json_type_name(messages)}")
+    return messages
 
 
 class RequestReader:

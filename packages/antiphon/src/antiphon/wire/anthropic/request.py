@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from antiphon.errors import WireError
 from antiphon.parts import Native, Text
 from antiphon.wire.anthropic import FORMAT
 from antiphon.wire.anthropic.cache_breakpoints import mark_body
@@ -34,16 +33,9 @@ from antiphon.wire.anthropic.tools import read_tool, read_tool_choice, write_too
 from antiphon.wire.loss import Loss, lose_native
 from antiphon.wire.request import Message, ModelRequest, PromptCaching
 from antiphon.wire.request_writer import RequestWriter
-from antiphon.wire.rules import json_type_name
-from antiphon.wire.shapes import RequestReader
+from antiphon.wire.shapes import RequestReader, list_of_entries
 
 _fit_max_tokens = MAX_TOKENS.limit.fit  # type: ignore[union-attr]
-
-
-def _entries_of(messages: Any) -> list[Any]:
-    if type(messages) is not list:
-        raise WireError(f"messages: expected an array, got {json_type_name(messages)}")
-    return messages
 
 
 def _build_request(entries: list[Any], unread: dict[str, Any]) -> ModelRequest:
@@ -65,7 +57,7 @@ def _build_request(entries: list[Any], unread: dict[str, Any]) -> ModelRequest:
     return ModelRequest(messages=(*leading, *messages), native=native, **fields)
 
 
-READER = RequestReader("messages", MessageShape, HOST_PARAMETERS, fit_message, _entries_of, _build_request)
+READER = RequestReader("messages", MessageShape, HOST_PARAMETERS, fit_message, list_of_entries, _build_request)
 
 
 def _read_system(system: str | list[Any]) -> tuple[Message, ...]:

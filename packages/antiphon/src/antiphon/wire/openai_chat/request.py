@@ -12,7 +12,6 @@ from typing import Any
 
 import msgspec
 
-from antiphon.errors import WireError
 from antiphon.wire import shared_openai
 from antiphon.wire.loss import Loss
 from antiphon.wire.openai_chat import FORMAT
@@ -38,17 +37,10 @@ from antiphon.wire.openai_chat.tools import (
 )
 from antiphon.wire.request import ModelRequest, asks_for_json_object
 from antiphon.wire.request_writer import RequestWriter
-from antiphon.wire.rules import json_type_name
-from antiphon.wire.shapes import RequestReader
+from antiphon.wire.shapes import RequestReader, list_of_entries
 from antiphon.wire.shared_openai import OPENAI, SHARED_PARAMETERS
 
 _JSON_NOTE = {"role": "system", "content": "Answer with a JSON object."}
-
-
-def _entries_of(messages: Any) -> list[Any]:
-    if type(messages) is not list:
-        raise WireError(f"messages: expected an array, got {json_type_name(messages)}")
-    return messages
 
 
 def _build_request(entries: list[Any], unread: dict[str, Any]) -> ModelRequest:
@@ -157,5 +149,5 @@ def _mentions_json_early(messages: list[Any]) -> bool:
 
 
 READER = RequestReader(
-    "messages", MessageShape, {*PARAMETERS, *HOST_PARAMETERS}, MESSAGES.fit, _entries_of, _build_request
+    "messages", MessageShape, {*PARAMETERS, *HOST_PARAMETERS}, MESSAGES.fit, list_of_entries, _build_request
 )
