@@ -12,6 +12,30 @@ from mkdocs.structure.files import File, Files
 ROOT = Path(__file__).parent.parent
 THEME = ROOT / "packages" / "antiphon" / "src" / "antiphon" / "page"
 SKILL = ROOT / "packages" / "antiphon" / "src" / "antiphon" / "SKILL.md"
+_CHINESE = {
+    "Search": "搜索",
+    "Clear": "清空",
+    "Dark": "深色",
+    "Light": "浅色",
+    "Header": "页眉",
+    "Navigation": "导航",
+    "Tabs": "标签",
+    "Table of contents": "目录",
+    "Back to top": "回到顶部",
+    "Skip to content": "跳到正文",
+    "Permanent link": "此处的链接",
+    "Copy to clipboard": "复制",
+    "Copied to clipboard": "已复制",
+    "Type to start searching": "输入以搜索",
+    "No matching documents": "没有找到",
+    "1 matching document": "找到 1 页",
+    "# matching documents": "找到 # 页",
+    "1 more on this page": "本页还有 1 处",
+    "# more on this page": "本页还有 # 处",
+    "Missing": "缺少",
+}
+"""What the theme says around a Chinese page; it knows one language for a whole site."""
+_SPOKEN = re.compile(rf"([\">]\s*)({'|'.join(map(re.escape, _CHINESE))})(\s*[\"<])")
 _LINK = re.compile(r"\]\(((?:\.\./)+)((?:examples|deploy|tests|packages)[^)]*)\)")
 
 
@@ -38,11 +62,14 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 
 
 def on_post_page(output: str, page: Any, **_: Any) -> str:
-    """Say the language of a Chinese page, and name the search for screen readers: the theme does neither."""
+    """Say the language of a Chinese page, let the theme speak it there, and name the search for screen readers."""
     language, label = ("zh", "搜索") if page.file.src_uri.startswith("zh/") else ("en", "Search")
     search = 'data-md-component="search" role="dialog"'
     output = output.replace('<html lang="en"', f'<html lang="{language}"', 1)
-    return output.replace(search, f'{search} aria-label="{label}"', 1)
+    output = output.replace(search, f'{search} aria-label="{label}"', 1)
+    if language == "zh":
+        output = _SPOKEN.sub(lambda found: found[1] + _CHINESE[found[2]] + found[3], output)
+    return output
 
 
 def on_post_build(config: Any) -> None:

@@ -73,9 +73,14 @@ def translate(text: str, /, **values: object) -> str:
     return words.format(**values) if values else words
 
 
+def choice_reason(choice: ModelChoice) -> str:
+    """Why a model was chosen."""
+    return translate(CHOICE_TEXTS[choice.kind][0], **choice.values) if choice.kind else choice.reason
+
+
 def format_choice(choice: ModelChoice) -> str:
     """The line that shows a model, why it was chosen and how to choose another."""
     if not choice.kind:
         return str(choice)
-    reason, hint = (translate(text, **choice.values) for text in CHOICE_TEXTS[choice.kind])
-    return translate("{model}: {reason}. {hint}", model=choice.model, reason=reason, hint=hint)
+    hint = translate(CHOICE_TEXTS[choice.kind][1], **choice.values)
+    return translate("{model}: {reason}. {hint}", model=choice.model, reason=choice_reason(choice), hint=hint)

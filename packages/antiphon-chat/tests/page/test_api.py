@@ -80,6 +80,8 @@ def test_find_then_plan_runs_several_rounds_with_no_key(browser: Browser) -> Non
     assert [row["sequence_number"] for row in rows] == list(range(1, 9))
     assert rows[0]["excerpt"] == QUESTION
     assert rows[0]["tokens"] > 0
+    assert rows[2]["excerpt"].startswith("Searching “")  # a call by what it does, not by its id
+    assert rows[5]["excerpt"].startswith("create_plan ")
 
 
 @pytest.mark.parametrize("at", range(9))

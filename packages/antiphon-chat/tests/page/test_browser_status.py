@@ -21,6 +21,8 @@ from page.window import PHONE
 ADMIN, USER = "sk-antiphon-the-admin-key-0001", "sk-antiphon-the-user-key-0002"
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>"
 HELLO = {"messages": [{"role": "user", "content": "Hello"}]}
+OVERLAPPING_CELLS = """() => [...document.querySelectorAll("td")]
+  .filter((cell) => cell.checkVisibility() && cell.scrollWidth > cell.clientWidth + 1).map((cell) => cell.textContent)"""
 DESKTOP: dict[str, Any] = {"viewport": {"width": 1280, "height": 900}}
 
 
@@ -70,6 +72,10 @@ class Reader:
 
     def filter(self, words: str) -> None:
         self.page.get_by_label("Filter the calls").fill(words)
+
+    @property
+    def is_phone(self) -> bool:
+        return bool(self.page.viewport_size == PHONE["viewport"])
 
     @property
     def overflow(self) -> int:
@@ -139,6 +145,9 @@ def test_everything_is_shown_and_fits(reader: Reader) -> None:
     expect(page.locator("dl.figures")).to_contain_text("Read from cache")
     expect(page.locator("abbr", has_text="p95").first).to_have_attribute("title", re.compile("Nineteen of twenty"))
     assert reader.overflow <= 0
+    assert page.evaluate(OVERLAPPING_CELLS) == []
+    heads = page.locator("td .head:visible").all_inner_texts()  # on a phone each figure has its name above it
+    assert {"Calls", "p50", "TTFT p50", "Key"} <= set(heads) if reader.is_phone else heads == []
     page.locator("ol.calls summary", has_text="tries").first.click()
     opened = page.locator("details[open] .inside")
     expect(opened).to_contain_text("overloaded: Overloaded <b>today</b>")

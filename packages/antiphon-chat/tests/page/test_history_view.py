@@ -7,14 +7,15 @@ from typing import Any
 import pytest
 
 import antiphon as ap
-from antiphon.history import AgentHistory, ModelOutputEntry, Origin
+from antiphon.conversation.turn import EntryPosition
+from antiphon.history import AgentHistory, ApprovalRequestedEntry, HumanDecisionEntry, ModelOutputEntry, Origin
 from antiphon.parts import Text, Thinking, ToolCallRequest, ToolCallResult
 from antiphon.providers.http_provider import HttpProviderClient
 from antiphon.providers.presets import PRESETS
 from antiphon.wire import formats
 from antiphon.wire.openai_chat.dialects import OPENAI_ITSELF, Dialect
 from antiphon.wire.request import ModelRequest, ToolDefinition
-from antiphon_chat.page.history_view import cache_findings, provider_bodies
+from antiphon_chat.page.history_view import cache_findings, entry_row, provider_bodies, words_of_calls
 from support.installed import needs_devtools
 
 HOSTS = [*(name for name, preset in PRESETS.items() if preset.format == "openai-chat"), "a-host-of-my-own"]
@@ -93,3 +94,17 @@ def test_cache_findings_are_about_real_models_only() -> None:
     assert (first["verdict"], first["sequence_number"]) == ("first", 3)
     assert (second["verdict"], second["sequence_number"], second["difference"]) == ("hit", 5, None)
     assert second["predicted_tokens"] > 4_000
+
+
+def test_a_row_names_a_call_by_what_it_does() -> None:
+    call = ToolCallRequest("create_plan", "c1795", '{"title": "Lisbon"}')
+    history = AgentHistory()
+    history.append(ApprovalRequestedEntry(("c1795",)))
+    history.append(ModelOutputEntry((call,)))
+    history.append(HumanDecisionEntry("c1795", "deny", reason="too dear"))
+    calls = words_of_calls(history.entries)
+    asked, _, denied = (
+        entry_row(entry, EntryPosition(1, 1), calls, is_effective=True, tokens=None)["excerpt"]
+        for entry in history.entries
+    )
+    assert (asked, denied) == ("create_plan Lisbon", "deny: create_plan Lisbon: too dear")

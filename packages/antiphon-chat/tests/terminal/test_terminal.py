@@ -137,7 +137,7 @@ def test_thoughts_are_folded_and_control_characters_shown(server: ScriptedServer
     server.play(Reply(body=streamed(hostile, reasoning="First I think of everything.")))
     environment = {"DEEPSEEK_API_KEY": "sk-secret-2", "DEEPSEEK_BASE_URL": server.url}
     with Terminal(tmp_path, "chat", environment=environment) as terminal:
-        terminal.sees("deepseek/deepseek-v4-flash: DEEPSEEK_API_KEY is set.")  # picked, with the reason
+        terminal.sees("deepseek/deepseek-v4-flash: DEEPSEEK_API_KEY is set; change it with")  # picked, with the reason
         terminal.send("think")
         screen = terminal.sees("∴ thought for", "https://example.org/x")
         assert "First I think" not in screen

@@ -72,7 +72,7 @@ def test_the_model_is_switched_in_mid_conversation(server: ScriptedServer, tmp_p
         terminal.send("hello")
         terminal.sees("1 round")
         terminal.send("/model")
-        terminal.sees("→ offline/plain", "openai/gpt-5.5 OPENAI_API_KEY is set", "/key PROVIDER paste an API key")
+        terminal.sees("→ guided tour", "openai/gpt-5.5 OPENAI_API_KEY is set", "/key PROVIDER paste an API key")
         terminal.send("/model gtp-5.5")
         terminal.sees("unknown model 'gtp-5.5'; did you mean openai/gpt-5.5?")
         terminal.send("/model anthropic/claude-x")

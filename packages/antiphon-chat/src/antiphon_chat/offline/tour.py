@@ -149,6 +149,12 @@ def calls_of(turn: TourTurn) -> frozenset[str]:
     return _TOUR_CALLS | _LIST_CALLS if lists else _TOUR_CALLS
 
 
+def title_of(message: str, language: Language) -> str:
+    """What a message that is a number of the menu chose, in the menu's words; empty for other messages."""
+    chosen = re.search(rf"^{re.escape(message.strip())}\. \*\*(.+?)\*\*", say(language, "menu"), re.MULTILINE)
+    return chosen[1] if chosen else ""
+
+
 def _topic(message: str) -> str:
     if message in ("1", "2", "3", "4"):
         return message

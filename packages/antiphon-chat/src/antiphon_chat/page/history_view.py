@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from base64 import b64decode
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -14,17 +14,20 @@ from antiphon.extensions import EXTENSIONS, load_part
 from antiphon.history import (
     AgentHistory,
     AgentHistorySnapshot,
+    ApprovalRequestedEntry,
     CompactionEntry,
     HistoryEntry,
+    HumanDecisionEntry,
     ModelInputEntry,
     ModelOutputEntry,
     Origin,
     ToolCallFinishedEntry,
     ToolCallResultsEntry,
+    ToolCallStartedEntry,
 )
 from antiphon.history.attachments import INLINE_LIMIT, digest, extract_media
 from antiphon.history.transcript import entry_lines
-from antiphon.parts import Audio, Document, Image, Refusal, Text, Thinking, ToolCallResult
+from antiphon.parts import Audio, Document, Image, Refusal, Text, Thinking, ToolCallRequest, ToolCallResult
 from antiphon.prices.table import PriceTable
 from antiphon.providers.sent_requests import target_of, write_body
 from antiphon.text import one_line, shorten
@@ -32,6 +35,7 @@ from antiphon.wire import FORMATS, formats
 from antiphon.wire.request import ModelRequest, ToolDefinition
 from antiphon_chat.shared.markdown import blocks_json
 from antiphon_chat.shared.spending import cost_of_entry
+from antiphon_chat.shared.tool_words import call_words
 
 _EXCERPT = 200
 
@@ -81,10 +85,33 @@ def draw_ahead(entries: Iterable[HistoryEntry]) -> None:
             deque(_blocks(entry), maxlen=0)
 
 
-def entry_row(entry: HistoryEntry, place: EntryPosition, *, is_effective: bool, tokens: int | None) -> dict[str, Any]:
-    """The entry as a row of the timeline."""
+def words_of_calls(entries: Iterable[HistoryEntry]) -> dict[str, str]:
+    """Each call of a log in a few words, by its id."""
+    outputs = (entry for entry in entries if isinstance(entry, ModelOutputEntry))
+    calls = (part for output in outputs for part in output.content if isinstance(part, ToolCallRequest))
+    return {call.tool_call_id: call_words(call) for call in calls}
+
+
+def _excerpt_lines(entry: HistoryEntry, calls: Mapping[str, str]) -> Iterable[str]:
+    """The text of an entry for its row; a call is named by what it does, not by its id."""
+    match entry:
+        case ApprovalRequestedEntry():
+            named = ", ".join(calls.get(call, call) for call in entry.tool_call_ids)
+        case HumanDecisionEntry():
+            named = f"{entry.decision}: {calls.get(entry.tool_call_id, entry.tool_call_id)}"
+        case ToolCallStartedEntry():
+            return [calls.get(entry.tool_call_id, entry.tool_name)]
+        case _:
+            return entry_lines(entry)
+    return [f"{named}: {entry.reason}" if entry.reason else named]
+
+
+def entry_row(
+    entry: HistoryEntry, place: EntryPosition, calls: Mapping[str, str], *, is_effective: bool, tokens: int | None
+) -> dict[str, Any]:
+    """The entry as a row of the timeline; `calls` are the calls of the log in words."""
     metadata = entry.metadata
-    text = one_line(" ".join(entry_lines(entry))[: _EXCERPT * 4])
+    text = one_line(" ".join(_excerpt_lines(entry, calls))[: _EXCERPT * 4])
     return {
         "sequence_number": entry.sequence_number,
         "kind": entry.kind,

@@ -111,7 +111,9 @@ def _origins(entries: Iterable[HistoryEntry]) -> Iterator[str]:
 
 
 def find_model(wanted: str, available: Sequence[str], router: ProviderRouter, environ: Mapping[str, str]) -> str:
-    """The model with that name, or with that part of a name. Raises an error that names near misses, or the missing key."""
+    """The model of that name, title or part of a name. Raises an error that names near misses, or the missing key."""
+    if wanted.casefold() == model_title(OFFLINE).casefold():
+        return OFFLINE
     fitting = [name for name in available if wanted.lower() in name.lower()]
     name = fitting[0] if len(fitting) == 1 and wanted not in available else wanted
     try:
@@ -131,7 +133,7 @@ def find_model(wanted: str, available: Sequence[str], router: ProviderRouter, en
     if preset is not None and needs_key and not first_set_variable(preset.secret_variables, environ):
         raise ProviderSetupError(
             f"{name} needs a key: set {' or '.join(preset.secret_variables)}, or paste one (/key {provider}); "
-            "offline/plain needs none"
+            "the guided tour needs none"
         )
     router.client(provider)  # built now, so that a wrong setting is reported now and not in the middle of a turn
     return name

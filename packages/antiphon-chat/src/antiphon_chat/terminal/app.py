@@ -30,7 +30,7 @@ from antiphon.parts import InputPart, ToolCallRequest, text_of
 from antiphon.providers.default_model import OFFLINE
 from antiphon.tools.builtin import Plan
 from antiphon.tools.builtin.plans import TaskDraft, new_plan
-from antiphon_chat.language import format_choice, translate
+from antiphon_chat.language import choice_reason, translate
 from antiphon_chat.shared.models import model_title
 from antiphon_chat.shared.permissions import allow_always
 from antiphon_chat.shared.session import ChatSession
@@ -363,9 +363,9 @@ class TerminalChat:
             session.chat.model,
             session.settings.model is None and session.chat.model == session.choice.model,
         )
-        about = (
-            format_choice(session.choice) if is_chosen else translate("{model}; change it with /model.", model=model)
-        )
+        name = model_title(model) if model == OFFLINE else model
+        shown = f"{name}: {choice_reason(session.choice)}" if is_chosen else name
+        about = translate("{model}; change it with /model.", model=shown)
         for line in greeting(self.renderer, model, "" if is_chosen and session.choice.kind == "offline" else about):
             self.show(line)
         self.say(translate("Enter: send · Alt-Enter: new line · Ctrl-C: stop · Ctrl-D: quit · /help"), "dim")

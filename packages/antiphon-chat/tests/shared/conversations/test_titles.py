@@ -9,6 +9,8 @@ import pytest
 from antiphon import Conversation, DebugLogEntry, ModelInputEntry, ModelOutputEntry, tool
 from antiphon.providers.client import ProviderClient
 from antiphon.providers.scripted import FunctionModel, ScriptedModel
+from antiphon_chat.language import Language
+from antiphon_chat.offline.tour import title_of
 from antiphon_chat.shared.conversations.titles import write_title
 
 
@@ -71,6 +73,12 @@ def test_the_tour_writes_no_title() -> None:
         raise AssertionError("the tour was asked")
 
     assert title_by(FunctionModel(refuse), "offline/plain") == ""
+
+
+@pytest.mark.parametrize(("language", "title"), [("en", "Search, then plan"), ("zh", "先搜索，再制定计划")])
+def test_a_chat_begun_with_a_number_of_the_tour_is_called_by_what_it_chose(language: Language, title: str) -> None:
+    assert title_of("1", language) == title
+    assert title_of("5", language) == title_of("", language) == title_of("1 apple", language) == ""
 
 
 def test_a_model_that_does_not_answer_leaves_the_conversation_as_it_is() -> None:

@@ -18,7 +18,15 @@ from antiphon.history.store import ConversationInfo
 from antiphon.http.messages import Response
 from antiphon.threads import STORES
 from antiphon_chat.page.access import ModelAccess
-from antiphon_chat.page.history_view import cache_findings, draw_ahead, entry_json, entry_row, media_in, provider_bodies
+from antiphon_chat.page.history_view import (
+    cache_findings,
+    draw_ahead,
+    entry_json,
+    entry_row,
+    media_in,
+    provider_bodies,
+    words_of_calls,
+)
 from antiphon_chat.page.live_conversation import LiveConversation
 from antiphon_chat.page.open_conversations import OpenConversations, owner_tag
 from antiphon_chat.page.request import ApiError, ChatRequest
@@ -231,10 +239,12 @@ class ConversationApi:
         snapshot = live.chat.history.snapshot()
         effective = {entry.sequence_number for entry in snapshot.effective}
         ledger = TokenLedger()
+        calls = words_of_calls(snapshot.entries)
         rows = [
             entry_row(
                 entry,
                 live.places[entry.sequence_number],
+                calls,
                 is_effective=entry.sequence_number in effective,
                 tokens=ledger.tokens_of(entry)
                 if isinstance(entry, ModelInputEntry | ModelOutputEntry | ToolCallResultsEntry)

@@ -1,7 +1,7 @@
 """Titles that the model writes: one short call after the first answer, in the background and bounded.
 
-The tour writes none: its conversations are called by their first words. A title that does not come, or comes empty, changes
-nothing. It is a side call: not part of the conversation, but the log has what it used.
+The tour is not asked: its conversations are called by their first words, or by what a number of its menu chose. A title that
+does not come, or comes empty, changes nothing. It is a side call: not part of the conversation, but the log has what it used.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from antiphon.providers.call import ModelCallFailed
 from antiphon.providers.default_model import is_tour
 from antiphon.text import shorten
 from antiphon.wire.request import ModelRequest
+from antiphon_chat.language import current_language
+from antiphon_chat.offline.tour import title_of
 from antiphon_chat.shared.conversations.changes import clean_title
 
 logger = logging.getLogger("antiphon.chat")
@@ -33,11 +35,13 @@ _PROMPT = (
 
 async def write_title(chat: Conversation, seconds: float = SECONDS) -> str:
     """A title for a conversation with an answer; empty if the model writes none in time."""
-    if not chat.model or is_tour(chat.model):
+    if not chat.model:
         return ""
     entries = chat.history.effective
     question = next((text_of(entry.content) for entry in entries if isinstance(entry, ModelInputEntry)), "")
     answer = next((entry.response_markdown for entry in entries if isinstance(entry, ModelOutputEntry)), "")
+    if is_tour(chat.model):
+        return title_of(question, current_language())
     if not question.strip():
         return ""
     try:

@@ -499,7 +499,7 @@ export function table(heads, rows, numbers, only = null, kind = "") {
               element(
                 "td",
                 { role: "cell", class: isNumber(column) ? "right" : null },
-                element("span", { class: "head", "aria-hidden": "true" }, headText(named[column])),
+                cell !== "" && element("span", { class: "head", "aria-hidden": "true" }, headText(named[column])),
                 cell,
               ),
             ),
@@ -510,8 +510,9 @@ export function table(heads, rows, numbers, only = null, kind = "") {
   );
 }
 
-/** The words of a head, which is a text or a node. */
+/** The words of a head, which is a text, a node, or several. */
 function headText(head) {
+  if (Array.isArray(head)) return head.map(headText).join("");
   return String((head instanceof Node ? head.textContent : head) ?? "");
 }
 
