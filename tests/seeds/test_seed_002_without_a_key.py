@@ -103,9 +103,15 @@ def test_three_examples_in_a_terminal(tmp_path: Path, story: Story) -> None:
         terminal.send(story.list_plans)
         terminal.sees("还没有计划" if story.language == "zh" else "There are no plans yet")
         terminal.send(story.search_then_plan)
-        terminal.sees("搜索了“" if story.language == "zh" else "Searched “", "✓ create_plan", rounds.format(3))
+        searched, created = (
+            ("搜索了“", "✓ 创建了计划 ") if story.language == "zh" else ("Searched “", "✓ Created the plan ")
+        )
+        terminal.sees(searched, created, rounds.format(3))
         terminal.send(story.list_then_update)
-        terminal.sees("✓ list_plans", "✓ update_plan", story.changed)
+        listed, changed = (
+            ("✓ 列出了计划", "✓ 修改了计划") if story.language == "zh" else ("✓ Listed the plans", "✓ Changed the plan")
+        )
+        terminal.sees(listed, changed, story.changed)
         terminal.send(story.two_searches)
         terminal.sees(rounds.format(4))
     check_plans(plans_in(tmp_path), story)

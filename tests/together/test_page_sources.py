@@ -41,9 +41,11 @@ def texts(language: str) -> dict[str, str]:
 def is_used(name: str) -> bool:
     """Whether a script or the page has this name, whole or as a part that is completed there (`code-${kind}`, `${word}One`)."""
     prefix = re.match(r"(\w+?[_-])\w", name)
+    suffix = re.search(r"\w(_[a-z]+)$", name)
     return bool(
         re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", SCRIPTS + INDEX)
         or (prefix and f"{prefix[1]}${{" in SCRIPTS)
+        or (suffix and f"}}{suffix[1]}`" in SCRIPTS and is_used(name.removesuffix(suffix[1])))
         or (name.endswith("One") and "}One`" in SCRIPTS and is_used(name.removesuffix("One")))
     )
 
