@@ -191,7 +191,7 @@ def test_every_yes_of_the_comparison_links_to_a_test() -> None:
 
 def test_tests_named_for_the_seeds_exist() -> None:
     """The last tables of the page name files and functions in the folders of tests."""
-    page = (ROOT / "docs" / "from-the-seeds.md").read_text()
+    page = (ROOT / "docs" / "design-documents.md").read_text()
     rows = page[page.index("## Every requirement") :].splitlines()
     count = 0
     for row in rows:

@@ -38,7 +38,7 @@ def rows(page: str) -> dict[str, list[str]]:
     }
 
 
-@pytest.mark.parametrize("page", ["from-the-seeds.md", "zh/from-the-seeds.md"])
+@pytest.mark.parametrize("page", ["design-documents.md", "zh/design-documents.md"])
 def test_every_name_has_a_row(page: str) -> None:
     found = rows(page)
     missing = [
@@ -51,7 +51,7 @@ def test_every_name_has_a_row(page: str) -> None:
 
 
 def test_every_row_of_the_chinese_map_leads_to_a_page() -> None:
-    for names in rows("zh/from-the-seeds.md").values():
+    for names in rows("zh/design-documents.md").values():
         for row in names[2:]:
             assert re.search(r"\]\([^)]+\.md[^)]*\) \|$|下面的代码 \|$", row), row
 

@@ -18,13 +18,19 @@ T = TypeVar("T")
 
 def run_sync(coroutine: Coroutine[Any, Any, T]) -> T:
     """What the coroutine returns. Ctrl-C cancels it, waits until it has closed what it opened, and is raised."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
+    if not _is_loop_running():  # asked outside of an `except`, so that no traceback begins with the answer
         return asyncio.run(coroutine)
     context = contextvars.copy_context()
     with ThreadPoolExecutor(1, "antiphon-blocking") as thread:
         return thread.submit(context.run, asyncio.run, coroutine).result()
+
+
+def _is_loop_running() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 class Closable(ABC):

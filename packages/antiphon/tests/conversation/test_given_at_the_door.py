@@ -67,3 +67,9 @@ def test_the_messages_begin_with_the_system_message() -> None:
     assert [entry.role.value for entry in chat.messages] == ["system"]
     bare = ap.Conversation(ap.ScriptedModel("Hi."))
     assert (bare.messages, bare.add("One.")) == ((), 1)
+
+
+def test_an_error_of_run_sync_is_the_only_one_in_its_traceback() -> None:
+    with pytest.raises(ConversationError, match="not a message part") as raised:
+        ap.ToolLoop(ap.Conversation(ap.ScriptedModel("Hi."))).run_sync(5)  # type: ignore[call-overload]
+    assert raised.value.__context__ is None
