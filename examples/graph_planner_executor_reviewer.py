@@ -20,7 +20,6 @@ from langgraph.graph import END, START, StateGraph
 import antiphon as ap
 from antiphon.conversation import rounds_of
 from antiphon.graph import AskNode, Conversations, ConversationState, LLMNode, ToolNode
-from antiphon.providers.scripted import call
 
 
 class Task(ConversationState, total=False):
@@ -39,9 +38,9 @@ def scripted() -> list[ap.ScriptedModel]:
     return [
         ap.ScriptedModel("1. Look up Oslo.\n2. Look up Bergen.\n3. Compare.", name="planner-model"),
         ap.ScriptedModel(
-            ["Oslo first.", call("weather", city="Oslo")],
+            ["Oslo first.", ap.call("weather", city="Oslo")],
             "It rains in Oslo.",
-            [call("weather", city="Bergen")],
+            [ap.call("weather", city="Bergen")],
             "It rains in both, 7 °C each.",
             name="executor-model",
         ),

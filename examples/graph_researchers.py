@@ -24,7 +24,6 @@ from langgraph.types import Send
 import antiphon as ap
 from antiphon.graph import AskNode, Conversations, ConversationState, LLMNode, ToolNode
 from antiphon.providers import ProviderCallOptions
-from antiphon.providers.scripted import call
 from antiphon.tools.builtin import builtin_tools
 
 TOPICS = ("reading", "writing", "a study plan")
@@ -53,7 +52,7 @@ def play(context: Any, _: ProviderCallOptions) -> Any:
         return "What to do, in three lines:\n" + asked.split("\n", 1)[1]
     topic = asked.removeprefix("Find out about ").rstrip(".")
     if context[-1].role == "model_input":
-        return call("search_web", query=f"IELTS {topic}")
+        return ap.call("search_web", query=f"IELTS {topic}")
     return f"{topic}: {context[-1].results[0].result_markdown.splitlines()[0][:80]}"
 
 

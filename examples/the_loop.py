@@ -20,7 +20,6 @@ from antiphon.conversation import TextDelta, ToolCallFailed, ToolCallFinished, T
 from antiphon.history import Origin
 from antiphon.providers import ProviderCallOptions
 from antiphon.providers.rendering import render_call
-from antiphon.providers.scripted import call
 from antiphon.tools.builtin import builtin_tools
 from antiphon.wire import formats
 from antiphon_chat.offline import OfflineModel
@@ -68,7 +67,7 @@ def book_flight(to: str) -> str:
 
 
 def asks_for_mail() -> ap.ScriptedModel:
-    return ap.ScriptedModel(["I write to Ada.", call("send_mail", to="ada@example.org", text="Hello")])
+    return ap.ScriptedModel(["I write to Ada.", ap.call("send_mail", to="ada@example.org", text="Hello")])
 
 
 def main(file: Path) -> None:
@@ -86,7 +85,7 @@ def main(file: Path) -> None:
     asyncio.run(say(ap.ToolLoop(mails)))
 
     heading("3. A call that needs a person; the decision could come days later.")
-    model = ap.ScriptedModel(call("book_flight", to="Oslo"), "Your flight is booked.")
+    model = ap.ScriptedModel(ap.call("book_flight", to="Oslo"), "Your flight is booked.")
     trip = ap.Conversation(model, tools=[book_flight], store=file, title="Trip")
     asyncio.run(say(ap.ToolLoop(trip), "Fly me to Oslo."))
     loop = ap.ToolLoop(trip)

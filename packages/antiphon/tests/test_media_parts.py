@@ -67,8 +67,9 @@ def test_what_is_something_else_is_refused(kind: Any, data: bytes, problem: str)
 
 @pytest.mark.parametrize("kind", [ap.Image, ap.Audio, ap.Document])
 def test_bytes_are_refused_where_base64_is_expected(kind: Any) -> None:
-    with pytest.raises(TypeError, match=rf"is base64 text; {kind.__name__}.from_bytes\(data\) takes bytes"):
-        kind(data=PNG)
+    for given in ((PNG,), ("image/png", PNG)):
+        with pytest.raises(TypeError, match=rf"data as base64; {kind.__name__}.from_bytes\(data\) takes bytes"):
+            kind(*given)
     with pytest.raises(TypeError, match="from_bytes takes bytes, not str"):
         kind.from_bytes("iVBORw0=")
 

@@ -80,9 +80,12 @@ class _Medium(_PartWithExtras, frozen=True):
     """What can be read from a file: its kind follows from the content."""
 
     def __post_init__(self) -> None:
-        if not isinstance(self.data, str):  # type: ignore[attr-defined]  # a field of every medium
+        given: Any = self
+        if not (isinstance(given.data, str) and isinstance(given.media_type, str)):
             name = type(self).__name__
-            raise TypeError(f"data= of {name} is base64 text; {name}.from_bytes(data) takes bytes")
+            raise TypeError(
+                f"media_type= and data= of {name} are text, data as base64; {name}.from_bytes(data) takes bytes"
+            )
 
     @classmethod
     def from_file(cls, path: str | Path, media_type: str = "") -> Self:

@@ -97,7 +97,10 @@ class RunLimits(Struct, frozen=True, kw_only=True):
             raise ConversationError(f"limits={limits!r}: expected RunLimits(max_rounds=…)")
         if unknown := given.keys() - set(cls.__struct_fields__):
             known = ", ".join(cls.__struct_fields__)
-            raise TypeError(f"unexpected argument {', '.join(sorted(unknown))}; the limits are {known}")
+            raise TypeError(
+                f"unexpected argument {', '.join(sorted(unknown))}; the limits are {known}; what a conversation has (state, "
+                "store, hooks, …) is given to Conversation"
+            )
         return limits or cls(**given)
 
     def __post_init__(self) -> None:
