@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from email.utils import formatdate
+from itertools import pairwise
 from typing import Any, get_args
 
 import pytest
@@ -12,20 +13,11 @@ from hypothesis import strategies as st
 
 from antiphon.providers.engine.retry_after import LONGEST, retry_after
 from antiphon.providers.keys.ring import KeyRing
-from antiphon.providers.retry import (
-    RETRY_RULES,
-    GiveUp,
-    NextTarget,
-    RetryPlan,
-    RetryPolicy,
-    RetrySettings,
-    Send,
-    Wait,
-    may_retry,
-)
+from antiphon.providers.retry import RETRY_RULES, RetryPolicy, RetrySettings, may_retry
 from antiphon.providers.routes import Target
 from antiphon.wire import formats
 from antiphon.wire.output import ErrorKind, ProviderError
+from providers.failing_calls import Clock, FailingRequest, Trace, call_in_vain
 
 NOW = 1_760_000_000.0
 LIMITED = ProviderError("Too many requests", "rate_limit", 429)
@@ -167,14 +159,6 @@ def test_a_delay_is_jittered_bounded_and_never_shorter_than_asked(
         assert asked <= delay <= asked + 0.5
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 TARGET = Target("mine", "m")
 
 
@@ -186,25 +170,14 @@ def settings(
     return RetrySettings(policy=policy, keys=pool, total=total, clock=clock, fraction=lambda: 1.0)
 
 
-def fail(this: RetrySettings, clock: Clock, error: ProviderError, plan: RetryPlan | None = None) -> list[float]:
-    """The delays between attempts that all fail with this error; 0 where another key is used."""
-    delays: list[float] = []
-    plan = plan or RetryPlan([TARGET])
-    assert plan.first() == NextTarget(TARGET)
-    step = plan.begin(this)
-    while not isinstance(step, GiveUp):
-        if isinstance(step, Wait):
-            delays.append(step.seconds)
-            clock.now += step.seconds
-            step = plan.resume()
-            continue
-        assert isinstance(step, Send)
-        if step.lease is not None:
-            step.lease.failed(error)
-        step = plan.after(error)
-        if isinstance(step, Send):
-            delays.append(0.0)
-    return delays
+def fail(this: RetrySettings, clock: Clock, error: ProviderError) -> tuple[list[float], float | None]:
+    """The delays between attempts that all fail with this error, 0 where another key is used; and the last one's time."""
+    trace: Trace = []
+    request = FailingRequest(this, clock, lambda: (error, None, 0.0), trace)
+    call_in_vain([TARGET], [request], trace)
+    steps = [step for step in trace if step[0] in ("send", "wait")]
+    delays = [before[1] if before[0] == "wait" else 0.0 for before, (kind, _) in pairwise(steps) if kind == "send"]
+    return delays, request.time_left
 
 
 @pytest.mark.parametrize(
@@ -224,16 +197,14 @@ def fail(this: RetrySettings, clock: Clock, error: ProviderError, plan: RetryPla
 )
 def test_rotations_and_retries_are_two_budgets(keys: int, error: ProviderError, expected: list[float]) -> None:
     clock = Clock()
-    assert fail(settings(clock, keys), clock, error) == expected
+    assert fail(settings(clock, keys), clock, error)[0] == expected
 
 
 def test_rotations_end() -> None:
     clock = Clock()
-    assert fail(settings(clock, 3, rotations=1, retries=0), clock, LIMITED) == [0.0]
+    assert fail(settings(clock, 3, rotations=1, retries=0), clock, LIMITED)[0] == [0.0]
 
 
 def test_a_wait_that_would_pass_the_deadline_is_not_begun() -> None:
     clock = Clock()
-    plan = RetryPlan([TARGET])
-    assert fail(settings(clock, 0, total=1.0), clock, ProviderError("down", "server"), plan) == [0.5]
-    assert plan.time_left() == 0.5
+    assert fail(settings(clock, 0, total=1.0), clock, ProviderError("down", "server")) == ([0.5], 0.5)

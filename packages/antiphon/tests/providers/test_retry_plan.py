@@ -1,4 +1,4 @@
-"""`RetryPlan` against a model of it: generated targets, keys and failures, and what the documentation promises for each step."""
+"""The steps of a call against a model of them: generated targets, keys and failures, and what the documentation promises."""
 
 from __future__ import annotations
 
@@ -16,18 +16,10 @@ from msgspec import Struct
 
 import antiphon
 from antiphon.errors import NoUsableCredential
-from antiphon.providers.retry import (
-    GiveUp,
-    NextTarget,
-    RetryPlan,
-    RetryPolicy,
-    RetrySettings,
-    Send,
-    Step,
-    Wait,
-)
+from antiphon.providers.retry import RetryPolicy, RetrySettings
 from antiphon.providers.routes import Target
 from antiphon.wire.output import NOT_AN_ANSWER, ErrorKind, ProviderError
+from providers.failing_calls import Clock, FailingRequest, Failure, Trace, call_in_vain
 from support.examples import scaled
 
 # The promises, in tables of their own: the plan's table may change only together with these.
@@ -213,26 +205,20 @@ class PlanModel:
         return None if min(waits) in (0.0, inf) else min(waits)
 
 
-def shape(step: Step, targets: list[Target]) -> tuple[str, object]:
-    if isinstance(step, Send):
-        return "send", step.lease
-    if isinstance(step, Wait):
-        return "wait", pytest.approx(step.seconds)
-    if isinstance(step, NextTarget):
-        return "next", targets.index(step.target)
-    return "give up", step.error.retry_after
-
-
 @hypothesis_settings(max_examples=scaled(40))
 @given(TARGETS, FAILURES)
 def test_every_step_is_the_one_of_the_model(cases: list[TargetCase], failures: list[FailureCase]) -> None:
-    now = [0.0]
+    clock = Clock()
+    trace: Trace = []
     targets = [Target(f"provider-{number}", case.model) for number, case in enumerate(cases)]
-    pools = [ScriptedPool(case) for case in cases]
-    model, plan = PlanModel(cases), RetryPlan(targets)
+    queue = list(failures)
 
-    def settings(number: int) -> RetrySettings:
-        case = cases[number]
+    def next_failure() -> Failure:
+        failure = queue.pop(0) if len(queue) > 1 else queue[0]
+        trace.append(("failure", failure))
+        return failure.error, failure.advice, failure.seconds
+
+    def settings(case: TargetCase) -> RetrySettings:
         policy = RetryPolicy(
             retries=case.retries,
             rotations=case.rotations,
@@ -240,95 +226,103 @@ def test_every_step_is_the_one_of_the_model(cases: list[TargetCase], failures: l
             longest_delay=LONGEST_DELAY,
             longest_wait=LONGEST_WAIT,
         )
-        pool: Any = pools[number] if case.has_keys else None
-        return RetrySettings(policy=policy, keys=pool, total=case.total, clock=lambda: now[0], fraction=lambda: 1.0)
+        pool: Any = ScriptedPool(case) if case.has_keys else None
+        return RetrySettings(policy=policy, keys=pool, total=case.total, clock=clock, fraction=lambda: 1.0)
 
-    def passes(seconds: float) -> None:
-        now[0] += seconds
-        model.passes(seconds)
-
-    sent = [0] * len(cases)
-    begun: list[int] = []
-    step: Step = plan.first()
-    assert step == NextTarget(targets[0])
-    last: ProviderError | None = None
-    queue = list(failures)
-    while not isinstance(step, GiveUp):
-        if isinstance(step, NextTarget):
-            number = targets.index(step.target)
-            assert number not in begun
-            begun.append(number)
-            expected, step = model.begin(), plan.begin(settings(number))
-            last = None
-        elif isinstance(step, Wait):
-            passes(step.seconds)
-            expected, step = model.request_key(), plan.resume()
-            last = None
-        else:
-            sent[begun[-1]] += 1
-            failure = queue.pop(0) if len(queue) > 1 else queue[0]
-            passes(failure.seconds)
-            last = failure.error
-            expected, step = model.fails(failure), plan.after(last, should_retry=failure.advice)
-        if expected[0] != "give up":
-            assert shape(step, targets) == expected
-    assert expected[0] == "give up"
-    event(f"{len(begun)} targets, {sum(sent)} requests")
+    call_in_vain(targets, [FailingRequest(settings(case), clock, next_failure, trace) for case in cases], trace)
+    model = PlanModel(cases)
+    steps, begun, sent, last = iter(trace), [0], 0, None
+    assert next(steps) == ("next", 0)
+    expected = model.begin()
+    for kind, value in steps:
+        if kind == "failure":
+            last = value.error
+            model.passes(value.seconds)
+            expected = model.fails(value)
+            continue
+        assert kind == expected[0]
+        if kind == "send":
+            assert value == expected[1]
+            sent += 1
+        elif kind == "wait":
+            assert value == pytest.approx(expected[1])
+            model.passes(value)
+            last, expected = None, model.request_key()
+        elif kind == "next":
+            assert value == expected[1]
+            begun.append(value)
+            last, expected = None, model.begin()
+    event(f"{len(begun)} targets, {sent} requests")
+    assert (kind, begun) == ("give up", sorted(set(begun)))
     expected_wait = expected[1]
     if expected_wait == "as it was":
-        assert last is None or step.error == last
+        assert last is None or value == last
     elif isinstance(expected_wait, tuple):
         assert last is not None
         waits = [*expected_wait[1], last.retry_after or 0.0]
-        assert step.error.retry_after == (None if min(waits) in (0.0, inf) else min(waits))
+        assert value.retry_after == (None if min(waits) in (0.0, inf) else min(waits))
     else:
-        assert step.error.retry_after == expected_wait
-    for case, count in zip(cases, sent, strict=True):
-        assert count <= 1 + case.retries + case.rotations
-    assert begun == sorted(begun)
+        assert value.retry_after == expected_wait
+    assert sent <= sum(1 + case.retries + case.rotations for case in cases)
 
 
-def one_target(**changes: Any) -> tuple[RetryPlan, RetrySettings]:
-    plan = RetryPlan([Target("mine", "m"), Target("yours", "m"), Target("yours", "other")])
-    return plan, RetrySettings(policy=RetryPolicy(retries=0), **changes)
+DOWN = ProviderError("down", "server")
+
+
+def steps_of(*failures: ProviderError, retries: int = 0, targets: int = 3, **options: Any) -> Trace:
+    """The steps of a call whose attempts fail so; the last failure is repeated."""
+    clock, queue = Clock(), list(failures)
+    trace: Trace = []
+
+    def next_failure() -> Failure:
+        return queue.pop(0) if len(queue) > 1 else queue[0], None, 0.0
+
+    settings = RetrySettings(policy=RetryPolicy(retries=retries), fraction=lambda: 1.0)
+    request = FailingRequest(settings, clock, next_failure, trace)
+    called = [Target("mine", "m"), Target("yours", "m"), Target("yours", "other")][:targets]
+    call_in_vain(called, [options.pop(f"target_{number}", request) for number in range(targets)], trace, **options)
+    return trace
 
 
 @pytest.mark.parametrize(
     ("kind", "expected"),
     [
-        ("server", NextTarget(Target("yours", "m"))),
-        ("not_found", NextTarget(Target("yours", "m"))),
-        ("context_length", NextTarget(Target("yours", "other"))),
-        ("too_large", NextTarget(Target("yours", "other"))),
-        ("invalid_request", GiveUp(ProviderError("no", "invalid_request"))),
+        ("server", ("next", 1)),
+        ("not_found", ("next", 1)),
+        ("context_length", ("next", 2)),
+        ("too_large", ("next", 2)),
+        ("invalid_request", ("give up", ProviderError("no", "invalid_request"))),
     ],
 )
-def test_which_target_is_next(kind: ErrorKind, expected: Step) -> None:
-    plan, settings = one_target()
-    assert plan.begin(settings) == Send(None)
-    assert plan.after(ProviderError("no", kind)) == expected
+def test_which_target_is_next(kind: ErrorKind, expected: tuple[str, object]) -> None:
+    assert steps_of(ProviderError("no", kind))[:3] == [("next", 0), ("send", None), expected]
 
 
 def test_a_rewritten_request_begins_again() -> None:
     """Its budgets are those of a new request: the refusal of the first body says nothing about the second."""
-    plan = RetryPlan([Target("mine", "m")])
+    trace: Trace = []
     settings = RetrySettings(policy=RetryPolicy(retries=1), fraction=lambda: 1.0)
-    down = ProviderError("down", "server")
-    for _ in range(2):
-        assert plan.begin(settings) == Send(None)
-        assert plan.after(down) == Wait(0.5, down)
-        assert plan.resume() == Send(None)
-    assert plan.after(down) == GiveUp(down)
+    refused = ProviderError("unknown parameter", "invalid_request")
+    failures = [DOWN, refused, DOWN]
+
+    def next_failure() -> Failure:
+        return failures.pop(0) if len(failures) > 1 else failures[0], None, 0.0
+
+    request, rewritten = (FailingRequest(settings, Clock(), next_failure, trace) for _ in range(2))
+
+    async def rewrite(_: Target, error: ProviderError) -> FailingRequest | None:
+        return rewritten if error == refused else None
+
+    assert call_in_vain([Target("mine", "m")], [request], trace, rewrite=rewrite) == DOWN
+    attempts = [("send", None), ("wait", 0.5), ("send", None)]
+    assert trace == [("next", 0), *attempts, *attempts, ("give up", DOWN)]
 
 
 def test_a_target_that_cannot_take_the_request_is_skipped() -> None:
-    plan, settings = one_target()
-    unsuitable, down = ProviderError("cannot take it", "invalid_request"), ProviderError("down", "server")
-    assert plan.skip(unsuitable) == NextTarget(Target("yours", "m"))
-    assert plan.begin(settings) == Send(None)
-    assert plan.after(down) == NextTarget(Target("yours", "other"))
-    assert plan.skip(unsuitable) == GiveUp(down)  # the failure of the one that was tried
-    assert RetryPlan([Target("mine", "m")]).skip(unsuitable) == GiveUp(unsuitable)
+    unsuitable = ProviderError("cannot take it", "invalid_request")
+    steps = steps_of(DOWN, target_0=unsuitable, target_2=unsuitable)
+    assert steps == [("next", 0), ("next", 1), ("send", None), ("next", 2), ("give up", DOWN)]
+    assert steps_of(DOWN, targets=1, target_0=unsuitable) == [("next", 0), ("give up", unsuitable)]
 
 
 def lines_with(pattern: str) -> list[str]:
@@ -343,17 +337,11 @@ def lines_with(pattern: str) -> list[str]:
     ]
 
 
-def test_only_the_plan_takes_keys_and_chooses_targets() -> None:
+def test_only_the_call_and_its_plan_take_keys() -> None:
     assert set(lines_with(r"keys\.acquire\(")) == {"providers/retry.py", "providers/engine/provider_call.py"}
-    assert set(lines_with(r"fallback_targets\(")) == {"providers/retry.py"}
-    assert set(lines_with(r"RetryPlan\(")) == {"providers/engine/provider_call.py"}
 
 
 def test_a_silent_target_is_not_asked_again_while_another_one_is_left() -> None:
     silent = ProviderError("no output", "timeout", code="first_token_timeout")
-    plan = RetryPlan([Target("mine", "m"), Target("yours", "m")])
-    settings = RetrySettings(policy=RetryPolicy(retries=2), fraction=lambda: 1.0)
-    plan.begin(settings)
-    assert plan.after(silent) == NextTarget(Target("yours", "m"))
-    plan.begin(settings)
-    assert plan.after(silent) == Wait(0.5, silent)
+    steps = steps_of(silent, retries=1, targets=2)
+    assert [kind for kind, _ in steps] == ["next", "send", "next", "send", "wait", "send", "give up"]

@@ -1,10 +1,10 @@
 """`ProviderCall`: a call with all its attempts: other keys, retries, other targets, until one answers or none is left.
 
-The only loop of its kind: the library's clients and every endpoint of the gateway call models through it. The first target is
-asked directly; a `RetryPlan` exists only after a failure, and names each further step. `prepare` makes the request for a target
-when its turn comes, or raises `UpstreamFailed` if that target cannot take it; a refused request may be prepared once more by
-`rewrite`. An attempt is over when its reply is judged: a stream is an answer from its first visible delta on, a whole body once
-it was read. Nothing is sent again after that. Every attempt is in the report.
+The only loop of its kind: the library's clients and every endpoint of the gateway call models through it. `prepare` makes the
+request for a target when its turn comes, or raises `UpstreamFailed` if that target cannot take it; a refused request may be
+prepared once more by `rewrite`. An attempt is over when its reply is judged: a stream is an answer from its first visible delta
+on, a whole body once it was read. Nothing is sent again after that. After a failure a `RetryPlan` says whether the same target is
+asked again, and then another one follows. Every attempt is in the report.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from datetime import UTC, datetime, timedelta
+from math import inf
 from typing import Protocol, TypeAlias
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from antiphon.errors import NoUsableCredential
-from antiphon.providers.call import CallReport, RetryScheduled
+from antiphon.providers.call import CallReport, Fallback, RetryScheduled
 from antiphon.providers.engine.continuation import Continuation
 from antiphon.providers.engine.reply import (
     EMPTY_RESPONSE,
@@ -31,9 +32,9 @@ from antiphon.providers.engine.reply import (
     UpstreamFailed,
     WholeReply,
 )
-from antiphon.providers.keys.ring import KeyLease
+from antiphon.providers.keys.ring import KeyLease, KeyRing
 from antiphon.providers.keys.target_health import CircuitPolicy, TargetHealth
-from antiphon.providers.retry import GiveUp, NextTarget, RetryPlan, RetrySettings, Send, Step, Wait
+from antiphon.providers.retry import RetryPlan, RetrySettings, fallback_targets, no_key_error
 from antiphon.providers.routes import Target
 from antiphon.wire.delta import Failed, ModelOutputDelta
 from antiphon.wire.output import ProviderError
@@ -99,72 +100,97 @@ class ProviderCall(Struct, eq=False):
     on_send: Callable[[CallReport, Target, KeyLease | None], None] | None = None
     """Is called before each attempt is sent."""
 
-    _plan: RetryPlan | None = None
+    _left: Sequence[Target] = ()
+    """The target that is asked, and those that may follow."""
+    _failed: list[tuple[Target, KeyRing | None]] = []
+    """The targets that were asked in vain, with their keys."""
+    _last_error: ProviderError | None = None
+    """That of the last of them."""
+    _skipped: list[Target] = []
+    """The targets that were left out because of their circuits."""
+    _attempts_before_skip: int = 0
+    _must_ask: bool = False
     _probe: int = 0
     _continuation: Continuation | None = None
     _broken_by: ProviderError | None = None
     _is_prefilled: bool = False
-    _skipped: tuple[Target, ...] = ()
-    """The targets that were left out because of their circuits."""
-    _attempts_before_skip: int = 0
-    _must_ask: bool = False
 
     async def reply(self) -> Reply:
         """The reply of the first target that answers. Raises `UpstreamFailed`, with the last error, if none does."""
-        if self.health.is_watched:
-            return await self._perform(self._new_plan().first())
-        target, report = self.targets[0], self.report
-        try:
-            prepared = await self.prepare(target)
-        except UpstreamFailed as failure:
-            return await self._perform(self._new_plan().skip(failure.error))
-        settings, lease = prepared.settings, None
-        if settings.keys is not None:
+        health = self.health
+        self._left = self._left or self.targets
+        prepared: TargetCall | None = None
+        plan: RetryPlan | None = None
+        while True:
+            target, *others = self._left
+            if prepared is None:
+                if health.is_watched and not self._must_ask and health.should_skip(target, others):
+                    self._skipped.append(target)
+                    self._attempts_before_skip = len(self.report.attempts)
+                    self._skip(_CIRCUIT_OPEN)
+                    continue
+                try:
+                    prepared = await (self.prepare if self._continuation is None else self._prepare_rest)(target)
+                except UpstreamFailed as failure:
+                    self._skip(failure.error)
+                    continue
+                self._probe = health.begin(target) if health.is_watched or self._probe else 0
+            settings, lease = prepared.settings, None
+            if plan is None:
+                began = 0.0 if settings.total is None else settings.clock()
+            else:
+                lease, plan.lease = plan.lease, None
+            if lease is None and settings.keys is not None:
+                try:
+                    lease = settings.keys.acquire(
+                        target.model, in_order=settings.takes_keys_in_order, preferred=settings.preferred_key
+                    )
+                except NoUsableCredential as none:
+                    plan = plan or RetryPlan(settings, began, is_probe=bool(self._probe and others))
+                    prepared = await self._wait_or_leave(prepared, plan, no_key_error(none))
+                    plan = plan if prepared is not None else None
+                    continue
+            if self.on_send is not None:
+                self.on_send(self.report, target, lease)
+            attempt = prepared.attempt(lease, settings.total if plan is None else plan.time_left(), self.report)
+            asked_at = time.monotonic()
             try:
-                lease = settings.keys.acquire(
-                    target.model, in_order=settings.takes_keys_in_order, preferred=settings.preferred_key
+                reply, error = await (
+                    self._run_limited(attempt, settings, target) if others and prepared.streams else attempt.run()
                 )
-            except NoUsableCredential:
-                return await self._perform(self._new_plan().begin(settings), prepared)
-        if self.on_send is not None:
-            self.on_send(report, target, lease)
-        at = 0.0 if settings.total is None else settings.clock()
-        attempt = prepared.attempt(lease, settings.total, report)
-        if len(self.targets) == 1 or not prepared.streams:
-            reply, error = await attempt.run()
-        else:
-            reply, error = await self._run_limited(attempt, settings, target)
-        if reply is not None and (error is None or self._is_accepted(error)):
-            attempt.succeeded(reply)
-            return reply
-        plan = self._new_plan()
-        plan.continue_from(settings, at)
-        return await self._perform(await self._after(plan, attempt, reply, error), prepared)
+            except BaseException:
+                health.release(target, self._probe)
+                raise
+            if reply is not None and (error is None or (error is EMPTY_RESPONSE and self.accepts_empty and not others)):
+                attempt.succeeded(reply)
+                if health.is_watched:
+                    health.on_answer(target, time.monotonic() - asked_at)
+                return reply
+            plan = plan or RetryPlan(settings, began, is_probe=bool(self._probe and others))
+            following = await self._after(prepared, plan, attempt, reply, error)
+            plan = plan if following is prepared else None
+            prepared = following
 
     @property
     def may_continue(self) -> bool:
         """Whether another target is left that could finish an answer."""
-        return len(self.targets) > 1 if self._plan is None else bool(self._plan.others)
+        return len(self._left) > 1
 
     async def continued(self, continuation: Continuation, error: ProviderError) -> Reply:
         """The reply of the next target that answers, after the stream of the current one broke with `error`.
 
         Its deltas go through `continuation`. Raises `UpstreamFailed`, with the error of the first stream, if none answers.
         """
-        plan = self._plan or self._new_plan()
         self._broken_by = self._broken_by or error
         self._continuation = continuation
-        self.health.on_failure(plan.target, 0, error)
+        self.health.on_failure(self._left[0], 0, error)
         try:
-            return await self._perform(plan.leave(error))
+            self._leave(error, self._others_after(error))
+            return await self.reply()
         except UpstreamFailed:
             raise UpstreamFailed(self._broken_by) from None
 
-    def _new_plan(self) -> RetryPlan:
-        plan = self._plan = RetryPlan(self.targets, self.report.fallbacks)
-        return plan
-
-    async def _prepare_for(self, target: Target) -> TargetCall:
+    async def _prepare_rest(self, target: Target) -> TargetCall:
         """The request of a continuation: one that ends with the shown text, if the model can continue it."""
         continuation = self._continuation
         assert continuation is not None, "a stream broke"
@@ -182,63 +208,18 @@ class ProviderCall(Struct, eq=False):
             return await self.prepare(target)
         return await self.rewrite(target, error) if self.rewrite is not None else None
 
-    async def _perform(self, step: Step | TargetCall, prepared: TargetCall | None = None) -> Reply:
-        """Take one step after the other until a target answers. A request that was prepared once more is begun again."""
-        plan, health = self._plan, self.health
-        assert plan is not None, "something failed"
-        while True:
-            if isinstance(step, NextTarget):
-                if health.is_watched and not self._must_ask and health.should_skip(step.target, plan.others):
-                    self._skipped = (*self._skipped, step.target)
-                    self._attempts_before_skip = len(self.report.attempts)
-                    step = plan.skip(_CIRCUIT_OPEN)
-                    continue
-                try:
-                    prepare = self.prepare if self._continuation is None else self._prepare_for
-                    prepared = await prepare(step.target)
-                except UpstreamFailed as failure:
-                    step = plan.skip(failure.error)
-                    continue
-                self._probe = health.begin(step.target) if health.is_watched or self._probe else 0
-                step = plan.begin(prepared.settings, is_probe=bool(self._probe))
-            elif isinstance(step, Send):
-                assert prepared is not None, "it is sent"
-                if self.on_send is not None:
-                    self.on_send(self.report, plan.target, step.lease)
-                attempt, began = prepared.attempt(step.lease, plan.time_left(), self.report), time.monotonic()
-                try:
-                    limited = prepared.streams and bool(plan.others)
-                    running = self._run_limited(attempt, prepared.settings, plan.target) if limited else attempt.run()
-                    reply, error = await running
-                except BaseException:
-                    health.release(plan.target, self._probe)
-                    raise
-                if reply is not None and (error is None or self._is_accepted(error)):
-                    attempt.succeeded(reply)
-                    if health.is_watched:
-                        health.on_answer(plan.target, time.monotonic() - began)
-                    return reply
-                step = await self._after(plan, attempt, reply, error)
-            elif isinstance(step, Wait):
-                assert prepared is not None, "it waits between two attempts"
-                await self._wait(prepared, plan.target, step)
-                step = plan.resume()
-            elif isinstance(step, GiveUp):
-                if not self._skipped or len(self.report.attempts) > self._attempts_before_skip:
-                    raise UpstreamFailed(step.error)
-                # None of the others could be asked: trying is better than failing.
-                step = plan.return_to(self._skipped, step.error)
-                self._skipped, self._must_ask = (), True
-            else:
-                prepared = step
-                step = plan.begin(prepared.settings)
-
     async def _after(
-        self, plan: RetryPlan, attempt: CallAttempt, reply: Reply | None, error: ProviderError | None
-    ) -> Step | TargetCall:
-        """What follows a failed attempt: a step of the plan, or the request prepared once more."""
+        self,
+        prepared: TargetCall,
+        plan: RetryPlan,
+        attempt: CallAttempt,
+        reply: Reply | None,
+        error: ProviderError | None,
+    ) -> TargetCall | None:
+        """What is sent after a failed attempt: the same request, another one for the target, or (None) one for the next."""
         assert error is not None, "no reply without an error"
-        health, target, is_empty = self.health, plan.target, error is EMPTY_RESPONSE
+        health, target, others = self.health, self._left[0], self._left[1:]
+        advice = "false" if error is EMPTY_RESPONSE and self.accepts_empty else attempt.should_retry
         error = attempt.failed(error)
         if reply is not None:
             await reply.aclose()
@@ -246,12 +227,73 @@ class ProviderCall(Struct, eq=False):
         rewritten = await self._prepare_again(target, error)
         if rewritten is not None:
             return rewritten
-        should_retry = "false" if is_empty and self.accepts_empty else attempt.should_retry
-        if health.is_watched and health.should_skip(target, plan.others):
-            should_retry = "false"
-        step = plan.after(error, should_retry=should_retry)
-        self._log(target, error, step)
-        return step
+        if plan.rotate(target.model, error):
+            self._log(error, "retrying with another key")
+            return prepared
+        if health.is_watched and health.should_skip(target, others):
+            advice = "false"
+        return await self._wait_or_leave(prepared, plan, error, advice, is_logged=True)
+
+    async def _wait_or_leave(
+        self,
+        prepared: TargetCall,
+        plan: RetryPlan,
+        error: ProviderError,
+        advice: str | None = None,
+        *,
+        is_logged: bool = False,
+    ) -> TargetCall | None:
+        """The same request after a wait, if that may help; else the target is left. See `may_retry` for `advice`."""
+        target, others = self._left[0], self._others_after(error)
+        seconds = plan.delay(error, advice, has_others=bool(others))
+        if is_logged:
+            action = f"retrying in {seconds:.2f} s" if seconds is not None else "giving up"
+            self._log(error, action, others if seconds is None else ())
+        if seconds is None:
+            self._failed.append((target, plan.settings.keys))
+            self._last_error = error
+            self._leave(error, others)
+            return None
+        began = time.monotonic()
+        if self.on_retry is not None:
+            at = datetime.now(UTC) + timedelta(seconds=seconds)
+            self.on_retry(RetryScheduled(str(target), seconds, at, error))
+        try:
+            if seconds:
+                await prepared.sleep(seconds)
+        finally:
+            self.report.waiting_seconds += time.monotonic() - began
+        return prepared
+
+    def _others_after(self, error: ProviderError) -> Sequence[Target]:
+        """The other targets that may take the request after this error."""
+        target, *others = self._left
+        return fallback_targets(error, target, others)
+
+    def _skip(self, error: ProviderError) -> None:
+        """The target cannot take the request at all. The error counts only if no target was asked before."""
+        others = self._left[1:]
+        self._leave(error if others else self._last_error or error, others)
+
+    def _leave(self, error: ProviderError, others: Sequence[Target]) -> None:
+        """Go on to the first of the others. Raises `UpstreamFailed` if there is none."""
+        if not others:
+            if not self._skipped or len(self.report.attempts) > self._attempts_before_skip:
+                raise UpstreamFailed(self._with_applied_wait(error))
+            # None of the others could be asked: trying is better than failing.
+            others, self._skipped, self._must_ask = self._skipped, [], True
+        self.report.fallbacks.append(Fallback(str(self._left[0]), str(others[0]), error))
+        self._left = others
+
+    def _with_applied_wait(self, error: ProviderError) -> ProviderError:
+        """The error with the wait that the next call really meets, if rate limits are the reason."""
+        waits = [keys.retry_after(target.model) for target, keys in self._failed if keys is not None]
+        if error.kind != "rate_limit" or not waits:
+            return error
+        if self._failed[-1][1] is None:
+            waits.append(error.retry_after or 0.0)
+        soonest = min(waits)
+        return structs.replace(error, retry_after=soonest if 0.0 < soonest < inf else None)
 
     async def _run_limited(self, attempt: CallAttempt, settings: RetrySettings, target: Target) -> Outcome:
         """An attempt whose first visible output is waited for only so long, because another target is left."""
@@ -303,36 +345,14 @@ class ProviderCall(Struct, eq=False):
             assert not isinstance(following, WholeReply), "a stream was requested"
             reply = following
 
-    def _is_accepted(self, error: ProviderError) -> bool:
-        """Whether an empty answer is taken as it came, because no target is left."""
-        if error is not EMPTY_RESPONSE or not self.accepts_empty:
-            return False
-        return not (self._plan or RetryPlan(self.targets)).has_next(error)
-
-    async def _wait(self, prepared: TargetCall, target: Target, step: Wait) -> None:
-        began, seconds = time.monotonic(), step.seconds
-        if self.on_retry is not None:
-            at = datetime.now(UTC) + timedelta(seconds=seconds)
-            self.on_retry(RetryScheduled(str(target), seconds, at, step.error))
-        try:
-            if seconds:
-                await prepared.sleep(seconds)
-        finally:
-            self.report.waiting_seconds += time.monotonic() - began
-
-    def _log(self, target: Target, error: ProviderError, step: Step) -> None:
+    def _log(self, error: ProviderError, action: str, others: Sequence[Target] = ()) -> None:
         if self.request_id is None:
             return
-        if isinstance(step, NextTarget):
+        if others:
             text = "request %s: %s failed (%s); falling back to %s"
-            logger.warning(text, self.request_id, target, error, step.target)
-            return
-        action = "retrying with another key"
-        if isinstance(step, Wait):
-            action = f"retrying in {step.seconds:.2f} s"
-        elif isinstance(step, GiveUp):
-            action = "giving up"
-        logger.info("[%s] %s: %s (%s); %s", self.request_id, target, error.message, error.kind, action)
+            logger.warning(text, self.request_id, self._left[0], error, others[0])
+        else:
+            logger.info("[%s] %s: %s (%s); %s", self.request_id, self._left[0], error.message, error.kind, action)
 
 
 async def _failed(error: ProviderError) -> AsyncGenerator[list[ModelOutputDelta], None]:
