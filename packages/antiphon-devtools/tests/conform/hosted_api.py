@@ -63,7 +63,7 @@ class HostedApi(RawServer):
         known = FORMATS[request.service]
         if not any(KEY in value for value in request.headers.values()):
             return 401, "wrong key"
-        if not known.is_generation(request.path):
+        if not known.endpoint.generates(request.path):
             return 404, "no such path"
         try:
             body = msgspec.json.decode(request.body)

@@ -100,6 +100,7 @@ def merge_turns(messages: Iterable[tuple[str, list[dict[str, Any]]]]) -> Turns:
     return turns
 
 
-def error_message(body: Any) -> str:
-    """The message of an error body whose shape is right: all formats have it at the same place."""
-    return str(body["error"]["message"])
+def error_of(body: Any) -> dict[str, Any]:
+    """The error in a body, with its message: all formats have it at the same place. Empty if the shape is another one."""
+    error = body.get("error") if isinstance(body, dict) else None
+    return error if isinstance(error, dict) and isinstance(error.get("message"), str) else {}

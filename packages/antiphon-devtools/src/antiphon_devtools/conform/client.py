@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from antiphon_devtools.conform.bodies import error_message
+from antiphon_devtools.conform.bodies import error_of
 from antiphon_devtools.conform.conversation import Event, Reply
 from antiphon_devtools.conform.formats import Format
 
@@ -60,8 +60,8 @@ class Client:
         kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
         connection = kind(self._address.hostname or "", self._address.port, timeout=self._seconds)
         key = _NO_SUCH_KEY if mistake == "key" else self._key
-        sent = {"content-type": "application/json", **known.headers(key), **headers}
-        endpoint = known.path(model, streams)
+        sent = {"content-type": "application/json", **known.endpoint.headers(key), **headers}
+        endpoint = known.endpoint.path_of(model, streams)
         if mistake == "path":
             endpoint = f"{endpoint.rpartition('/')[0]}/conform-no-such-path"
         data = msgspec.json.encode(body)
@@ -124,7 +124,7 @@ def _read_error(known: Format, text: str) -> Reply:
     except msgspec.DecodeError:
         return Reply(error=text[:200] or "(empty body)", problems=["the error body is not JSON"])
     problems = known.error_problems(body)
-    return Reply(error=text[:200] if problems else error_message(body), problems=problems)
+    return Reply(error=text[:200] if problems else error_of(body)["message"], problems=problems)
 
 
 def _read_whole(known: Format, data: bytes) -> Reply:

@@ -62,6 +62,12 @@ class Answer(Struct, frozen=True, forbid_unknown_fields=True):
     usage: Usage = Usage()
 
     @property
+    def turn(self) -> Turn:
+        """The answer as a message of the assistant. Its thinking is signed, as APIs that sign require."""
+        signature = (self.signature or "c2ln") if self.thinking else ""
+        return Turn(assistant=self.text or None, thinking=self.thinking, signature=signature, calls=self.calls)
+
+    @property
     def pieces(self) -> list[str]:
         """The text as a stream sends it: word by word."""
         words = self.text.split(" ")

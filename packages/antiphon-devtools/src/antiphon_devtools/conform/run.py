@@ -170,7 +170,7 @@ class Runner:
         """Rules of its own API that the client's request breaks; where both ends speak one format, also those of the model."""
         model = self._gateway.upstream_model(upstream, case) if client == upstream else "conform"
         body = self._body(case, client, model, streams=False)
-        return violations(client, body, FORMATS[client].path(model, False))
+        return violations(client, body, FORMATS[client].endpoint.path_of(model, False))
 
     def _body(self, case: Case, client: str, model: str, *, streams: bool) -> object:
         if self._providers is None:  # newer models of OpenAI refuse max_tokens: only the case about it sends it

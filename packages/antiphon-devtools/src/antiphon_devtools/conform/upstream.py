@@ -101,7 +101,7 @@ class MockProviders(RawServer):
         except msgspec.DecodeError:
             body = None
         path = request.path.partition("?")[0]
-        is_generation = request.method == "POST" and known.is_generation(path)
+        is_generation = request.method == "POST" and known.endpoint.generates(path)
         arrived = ReceivedRequest(request.service, request.path, body, is_generation=is_generation)
         if is_generation:
             arrived.violations = violations(request.service, body, path)

@@ -6,22 +6,14 @@ from typing import Any, Protocol
 
 from antiphon_devtools.conform.conversation import Answer, Contents, Dialogue, Event, Reply
 from antiphon_devtools.conform.formats import anthropic, gemini, gemini_interactions, openai_chat, openai_responses
+from antiphon_devtools.conform.formats.endpoint import Endpoint
 
 
 class Format(Protocol):
     """One API from both ends."""
 
     name: str
-    endpoint: str
-
-    def path(self, model: str, streams: bool) -> str:
-        """Where a client sends a request."""
-
-    def is_generation(self, path: str) -> bool:
-        """Whether a request to the provider asks for an answer."""
-
-    def headers(self, key: str) -> dict[str, str]:
-        """How a client of this API presents its key."""
+    endpoint: Endpoint
 
     def write_request(self, dialogue: Dialogue, model: str, streams: bool) -> dict[str, Any]: ...
 

@@ -6,7 +6,15 @@ from typing import Any
 
 import msgspec
 
-from antiphon_devtools.conform.bodies import as_arguments, halves, json_event, objects, read_arguments, text_of
+from antiphon_devtools.conform.bodies import (
+    as_arguments,
+    error_of,
+    halves,
+    json_event,
+    objects,
+    read_arguments,
+    text_of,
+)
 from antiphon_devtools.conform.conversation import (
     PICTURE,
     Answer,
@@ -19,25 +27,13 @@ from antiphon_devtools.conform.conversation import (
     Turn,
     Usage,
 )
+from antiphon_devtools.conform.formats.endpoint import Endpoint
 
 name = "anthropic"
-endpoint = "/v1/messages"
+endpoint = Endpoint("/v1/messages", "x-api-key", more_headers={"anthropic-version": "2023-06-01"})
 _FINISHES = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
 _BACK = {"end_turn": "stop", "stop_sequence": "stop", "max_tokens": "length", "tool_use": "tool_calls"}
 _OTHER_REASONS = ("pause_turn", "refusal", "model_context_window_exceeded")
-
-
-def path(model: str, streams: bool) -> str:
-    del model, streams  # they are in the body
-    return endpoint
-
-
-def is_generation(path: str) -> bool:
-    return path.endswith("/messages")
-
-
-def headers(key: str) -> dict[str, str]:
-    return {"x-api-key": key, "anthropic-version": "2023-06-01"}
 
 
 def write_request(dialogue: Dialogue, model: str, streams: bool) -> dict[str, Any]:
@@ -81,12 +77,17 @@ def _message(turn: Turn) -> dict[str, Any]:
     if turn.results:
         blocks = [{"type": "tool_result", "tool_use_id": each.id, "content": each.text} for each in turn.results]
         return {"role": "user", "content": blocks}
+    return {"role": "assistant", "content": _said(turn)}
+
+
+def _said(turn: Turn) -> list[dict[str, Any]]:
+    """The blocks of a message of the assistant."""
     content: list[dict[str, Any]] = []
     if turn.signature:
         content.append({"type": "thinking", "thinking": turn.thinking, "signature": turn.signature})
     if turn.assistant is not None:
         content.append({"type": "text", "text": turn.assistant})
-    return {"role": "assistant", "content": content + [_call(each) for each in turn.calls]}
+    return content + [_call(each) for each in turn.calls]
 
 
 def _call(call: Call) -> dict[str, Any]:
@@ -143,22 +144,13 @@ def _read_block(block: dict[str, Any], found: Contents) -> None:
             found.signatures.append(str(block.get("signature")))
 
 
-def _content(answer: Answer) -> list[dict[str, Any]]:
-    content: list[dict[str, Any]] = []
-    if answer.thinking:
-        content.append({"type": "thinking", "thinking": answer.thinking, "signature": answer.signature or "c2ln"})
-    if answer.text:
-        content.append({"type": "text", "text": answer.text})
-    return content + [_call(each) for each in answer.calls]
-
-
 def write_answer(answer: Answer, model: str) -> dict[str, Any]:
     return {
         "id": "msg_conform1",
         "type": "message",
         "role": "assistant",
         "model": model,
-        "content": _content(answer),
+        "content": _said(answer.turn),
         "stop_reason": _FINISHES[answer.finish],
         "stop_sequence": None,
         "usage": _usage(answer.usage),
@@ -324,9 +316,7 @@ def _add_delta(block: dict[str, Any], delta: dict[str, Any], fragments: dict[int
 
 def error_problems(body: Any) -> list[str]:
     """What is wrong with the shape of an error."""
-    error = body.get("error") if isinstance(body, dict) else None
-    if not isinstance(error, dict) or body.get("type") != "error":
+    error = error_of(body)
+    if not error or body.get("type") != "error":
         return ["the body must be {type: 'error', error: {type, message}}"]
-    if not isinstance(error.get("message"), str) or not isinstance(error.get("type"), str):
-        return ["error.type and error.message must be strings"]
-    return []
+    return [] if isinstance(error.get("type"), str) else ["error.type must be a string"]

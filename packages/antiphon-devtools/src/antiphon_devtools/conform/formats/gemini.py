@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from antiphon_devtools.conform.bodies import as_arguments, json_event, objects, one_of, result_text, text_of
+from antiphon_devtools.conform.bodies import as_arguments, error_of, json_event, objects, one_of, result_text, text_of
 from antiphon_devtools.conform.conversation import (
     PICTURE,
     Answer,
@@ -19,24 +19,23 @@ from antiphon_devtools.conform.conversation import (
     Turn,
     Usage,
 )
+from antiphon_devtools.conform.formats.endpoint import Endpoint
 
 name = "gemini"
-endpoint = "/v1beta/models/{model}:generateContent"
+endpoint = Endpoint(
+    "/v1beta/models/{model}:generateContent",
+    "x-goog-api-key",
+    streaming="/v1beta/models/{model}:streamGenerateContent?alt=sse",
+)
 _STATUSES = {400: "INVALID_ARGUMENT", 401: "UNAUTHENTICATED", 403: "PERMISSION_DENIED", 404: "NOT_FOUND"}
 _STATUSES |= {429: "RESOURCE_EXHAUSTED", 500: "INTERNAL", 503: "UNAVAILABLE", 504: "DEADLINE_EXCEEDED"}
+_SETTINGS = {
+    "max_tokens": ("maxOutputTokens", "max_output_tokens"),
+    "temperature": ("temperature",),
+    "top_p": ("topP", "top_p"),
+    "stop": ("stopSequences", "stop_sequences"),
+}
 _MODES = {"auto": "AUTO", "none": "NONE", "required": "ANY"}
-
-
-def path(model: str, streams: bool) -> str:
-    return f"/v1beta/models/{model}:" + ("streamGenerateContent?alt=sse" if streams else "generateContent")
-
-
-def is_generation(path: str) -> bool:
-    return path.partition("?")[0].endswith((":generateContent", ":streamGenerateContent"))
-
-
-def headers(key: str) -> dict[str, str]:
-    return {"x-goog-api-key": key}
 
 
 def write_request(dialogue: Dialogue, model: str, streams: bool) -> dict[str, Any]:
@@ -57,8 +56,7 @@ def write_request(dialogue: Dialogue, model: str, streams: bool) -> dict[str, An
             config["allowedFunctionNames"] = [dialogue.tool_choice]
         body["toolConfig"] = {"functionCallingConfig": config}
     given = dialogue.settings.given()
-    fields = {"max_tokens": "maxOutputTokens", "temperature": "temperature", "top_p": "topP", "stop": "stopSequences"}
-    settings = {fields[each]: value for each, value in given.items() if each in fields}
+    settings = {_SETTINGS[each][0]: value for each, value in given.items() if each in _SETTINGS}
     if "effort" in given:
         settings["thinkingConfig"] = {"thinkingLevel": given["effort"].upper()}
     if dialogue.schema is not None:
@@ -125,16 +123,8 @@ def read_request(body: dict[str, Any]) -> Contents:
         mode = back.get(str(config.get("mode")).upper(), "")
         found.tool_choice = allowed[0] if mode == "required" and len(allowed) == 1 else mode
     settings = one_of(body, "generationConfig", "generation_config") or {}
-    fields = {
-        "max_tokens": ("maxOutputTokens", "max_output_tokens"),
-        "temperature": ("temperature",),
-        "top_p": ("topP", "top_p"),
-        "stop": ("stopSequences", "stop_sequences"),
-    }
-    for known, spellings in fields.items():
-        value = one_of(settings, *spellings)
-        if value is not None:
-            found.settings[known] = value
+    there = {known: one_of(settings, *spellings) for known, spellings in _SETTINGS.items()}
+    found.settings = {known: value for known, value in there.items() if value is not None}
     found.schema = one_of(
         settings, "responseJsonSchema", "response_json_schema", "responseSchema", "response_schema", "responseFormat"
     )
@@ -282,9 +272,8 @@ def read_events(events: list[Event]) -> Reply:
 
 def error_problems(body: Any) -> list[str]:
     """What is wrong with the shape of an error."""
-    error = body.get("error") if isinstance(body, dict) else None
-    if not isinstance(error, dict) or not isinstance(error.get("message"), str):
+    error = error_of(body)
+    if not error:
         return ["the body must be {error: {code, message, status}}"]
-    if not isinstance(error.get("code"), int) or not isinstance(error.get("status"), str):
-        return ["error.code must be a number and error.status a string"]
-    return []
+    is_right = isinstance(error.get("code"), int) and isinstance(error.get("status"), str)
+    return [] if is_right else ["error.code must be a number and error.status a string"]

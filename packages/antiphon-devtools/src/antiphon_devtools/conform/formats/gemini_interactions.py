@@ -8,6 +8,7 @@ import msgspec
 
 from antiphon_devtools.conform.bodies import (
     as_arguments,
+    error_of,
     halves,
     json_event,
     objects,
@@ -28,9 +29,10 @@ from antiphon_devtools.conform.conversation import (
     Turn,
     Usage,
 )
+from antiphon_devtools.conform.formats.endpoint import Endpoint
 
 name = "gemini-interactions"
-endpoint = "/v1beta/interactions"
+endpoint = Endpoint("/v1beta/interactions", "x-goog-api-key")
 _CODES = {400: "invalid_request", 401: "unauthenticated", 403: "permission_denied", 404: "not_found"}
 _CODES |= {429: "resource_exhausted", 500: "internal", 503: "unavailable", 504: "deadline_exceeded"}
 _FINISHES = {
@@ -42,19 +44,6 @@ _FINISHES = {
 _CHOICES = {"auto": "auto", "none": "none", "required": "any"}
 _SETTINGS = {"max_tokens": "max_output_tokens", "temperature": "temperature", "top_p": "top_p"}
 _SETTINGS |= {"stop": "stop_sequences", "effort": "thinking_level"}
-
-
-def path(model: str, streams: bool) -> str:
-    del model, streams  # they are in the body
-    return endpoint
-
-
-def is_generation(path: str) -> bool:
-    return path.partition("?")[0].endswith("/interactions")
-
-
-def headers(key: str) -> dict[str, str]:
-    return {"x-goog-api-key": key}
 
 
 def write_request(dialogue: Dialogue, model: str, streams: bool) -> dict[str, Any]:
@@ -160,14 +149,7 @@ def _read_step(step: dict[str, Any], found: Contents) -> None:
 
 
 def write_answer(answer: Answer, model: str) -> dict[str, Any]:
-    steps: list[dict[str, Any]] = []
-    if answer.thinking:
-        thought = {"type": "thought", "signature": answer.signature or "c2ln", "summary": [_text(answer.thinking)]}
-        steps.append(thought)
-    if answer.text:
-        steps.append({"type": "model_output", "content": [_text(answer.text)]})
-    steps += [_call(each) for each in answer.calls]
-    return {**_interaction(answer, model), "steps": steps}
+    return {**_interaction(answer, model), "steps": _steps(answer.turn, {})}
 
 
 def _interaction(answer: Answer, model: str) -> dict[str, Any]:
@@ -342,9 +324,7 @@ def _add_delta(step: dict[str, Any], delta: dict[str, Any], fragments: dict[int,
 
 def error_problems(body: Any) -> list[str]:
     """What is wrong with the shape of an error. The code is a word; Google's front end sends its number instead."""
-    error = body.get("error") if isinstance(body, dict) else None
-    if not isinstance(error, dict) or not isinstance(error.get("message"), str):
+    error = error_of(body)
+    if not error:
         return ["the body must be {error: {code, message}}"]
-    if not isinstance(error.get("code"), str | int):
-        return ["error.code must be a string"]
-    return []
+    return [] if isinstance(error.get("code"), str | int) else ["error.code must be a string"]

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from antiphon_devtools.conform.bodies import halves, json_event, objects, read_arguments, sse, text_of
+from antiphon_devtools.conform.bodies import error_of, halves, json_event, objects, read_arguments, sse, text_of
 from antiphon_devtools.conform.conversation import (
     PICTURE,
     Answer,
@@ -19,23 +19,11 @@ from antiphon_devtools.conform.conversation import (
     Turn,
     Usage,
 )
+from antiphon_devtools.conform.formats.endpoint import Endpoint
 
 name = "openai-chat"
-endpoint = "/v1/chat/completions"
+endpoint = Endpoint("/v1/chat/completions")
 _FINISHES = ("stop", "length", "tool_calls", "content_filter", "function_call")
-
-
-def path(model: str, streams: bool) -> str:
-    del model, streams  # they are in the body
-    return endpoint
-
-
-def is_generation(path: str) -> bool:
-    return path.endswith("/chat/completions")
-
-
-def headers(key: str) -> dict[str, str]:
-    return {"authorization": f"Bearer {key}"}
 
 
 def write_request(dialogue: Dialogue, model: str, streams: bool) -> dict[str, Any]:
@@ -198,7 +186,7 @@ def read_answer(body: dict[str, Any]) -> Reply:
         _check_call(call, reply)
         reply.calls.append(_read_call(call))
     _finish(choices[0].get("finish_reason"), reply)
-    reply.usage = _read_usage(body.get("usage"))
+    reply.usage = read_usage(body.get("usage"))
     reply.is_complete = True
     return reply
 
@@ -220,12 +208,13 @@ def _finish(finish: Any, reply: Reply) -> None:
         reply.problems.append(f"finish_reason {finish!r} is not a value of the API")
 
 
-def _read_usage(usage: Any) -> Usage | None:
+def read_usage(usage: Any, of_input: str = "prompt_tokens", of_output: str = "completion_tokens") -> Usage | None:
+    """The tokens that an answer reports; the two APIs of OpenAI name them differently."""
     if not isinstance(usage, dict):
         return None
-    cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
-    reasoning = (usage.get("completion_tokens_details") or {}).get("reasoning_tokens") or 0
-    return Usage(usage.get("prompt_tokens") or 0, cached, usage.get("completion_tokens") or 0, reasoning)
+    cached = (usage.get(f"{of_input}_details") or {}).get("cached_tokens") or 0
+    reasoning = (usage.get(f"{of_output}_details") or {}).get("reasoning_tokens") or 0
+    return Usage(usage.get(of_input) or 0, cached, usage.get(of_output) or 0, reasoning)
 
 
 def read_events(events: list[Event]) -> Reply:
@@ -240,7 +229,7 @@ def read_events(events: list[Event]) -> Reply:
             return reply
         if chunk.get("object") != "chat.completion.chunk":
             reply.problems.append(f"object is {chunk.get('object')!r}, not 'chat.completion.chunk'")
-        reply.usage = _read_usage(chunk.get("usage")) or reply.usage
+        reply.usage = read_usage(chunk.get("usage")) or reply.usage
         for choice in objects(chunk.get("choices")):
             delta = choice.get("delta") or {}
             reply.text += delta.get("content") or ""
@@ -273,7 +262,4 @@ def _add_fragment(calls: dict[int, dict[str, Any]], fragment: dict[str, Any], re
 
 def error_problems(body: Any) -> list[str]:
     """What is wrong with the shape of an error. The SDKs read the message; many servers leave the other fields out."""
-    error = body.get("error") if isinstance(body, dict) else None
-    if not isinstance(error, dict) or not isinstance(error.get("message"), str):
-        return ["the body must be {error: {message, …}}"]
-    return []
+    return [] if error_of(body) else ["the body must be {error: {message, …}}"]

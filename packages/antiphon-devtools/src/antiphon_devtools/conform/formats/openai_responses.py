@@ -17,24 +17,14 @@ from antiphon_devtools.conform.conversation import (
     Reply,
     Result,
     Turn,
-    Usage,
 )
 from antiphon_devtools.conform.formats import openai_chat
+from antiphon_devtools.conform.formats.endpoint import Endpoint
 
 name = "openai-responses"
-endpoint = "/v1/responses"
+endpoint = Endpoint("/v1/responses")
 write_error = openai_chat.write_error  # the two APIs share their errors
 error_problems = openai_chat.error_problems
-headers = openai_chat.headers
-
-
-def path(model: str, streams: bool) -> str:
-    del model, streams  # they are in the body
-    return endpoint
-
-
-def is_generation(path: str) -> bool:
-    return path.endswith("/responses")
 
 
 def write_request(dialogue: Dialogue, model: str, streams: bool) -> dict[str, Any]:
@@ -264,17 +254,9 @@ def read_answer(body: dict[str, Any]) -> Reply:
                 reply.problems.append(f"output item of unknown type {other!r}")
     reason = (body.get("incomplete_details") or {}).get("reason")
     reply.finish = "length" if reason == "max_output_tokens" else "tool_calls" if reply.calls else "stop"
-    reply.usage = _read_usage(body.get("usage"))
+    reply.usage = openai_chat.read_usage(body.get("usage"), "input_tokens", "output_tokens")
     reply.is_complete = status in ("completed", "incomplete")
     return reply
-
-
-def _read_usage(usage: Any) -> Usage | None:
-    if not isinstance(usage, dict):
-        return None
-    cached = (usage.get("input_tokens_details") or {}).get("cached_tokens") or 0
-    reasoning = (usage.get("output_tokens_details") or {}).get("reasoning_tokens") or 0
-    return Usage(usage.get("input_tokens") or 0, cached, usage.get("output_tokens") or 0, reasoning)
 
 
 def read_events(events: list[Event]) -> Reply:
