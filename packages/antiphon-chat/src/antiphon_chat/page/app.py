@@ -27,6 +27,7 @@ from antiphon.page.files import SECURITY_HEADERS, PageFiles
 from antiphon.prices.table import PriceTable
 from antiphon.providers.client import ProviderClient
 from antiphon.threads import STORES
+from antiphon_chat.language import use_language
 from antiphon_chat.page.access import API, READING, AccessControl, ModelAccess
 from antiphon_chat.page.api.conversations import ConversationApi
 from antiphon_chat.page.api.mcp import McpApi
@@ -221,6 +222,7 @@ class ChatApp(Application):
     async def _call_api(self, request: ClientRequest, key: ClientKey) -> Response:
         if self._is_closing:  # a page that was disconnected reconnects at once
             raise ApiError("the chat is stopping; come back when it is up again", 503, "stopping")
+        use_language("zh" if request.headers.get("accept-language", "").startswith("zh") else "en")
         path = "/" + request.path.removeprefix(API)
         for pattern, handlers in self._routes:
             if found := pattern.fullmatch(path):

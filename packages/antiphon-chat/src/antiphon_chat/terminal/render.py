@@ -281,7 +281,7 @@ def usage_line(usage: TokenUsage) -> str:
         parts.append(translate("{count:,} of those in from a cache", count=usage.cached_tokens))
     if usage.reasoning_tokens:
         parts.append(translate("{count:,} of those out for reasoning", count=usage.reasoning_tokens))
-    return ", ".join(parts)
+    return translate(", ").join(parts)
 
 
 def spending_note(spending: Spending | None) -> str:

@@ -78,7 +78,7 @@ def test_a_shared_page_names_models_and_searches_as_people_do() -> None:
     history.append(ToolCallResultsEntry((ToolCallResult.of(call, "1. **Willows**\n2. **Reeds**"),)))
     history.append(ModelOutputEntry((Text("There."),), origin=Origin("offline", "offline", "plain")))
     page = export("html", INFO, history.snapshot()).decode()
-    assert re.findall("<h2>(.*?)</h2>", page) == ["claude-sonnet-5", "guided tour"]
+    assert re.findall('<h2 class="who">(.*?)</h2>', page) == ["claude-sonnet-5", "guided tour"]
     assert re.findall("<summary>(.*?)</summary>", page) == ["Searched “herons” · 2 results"]
     assert page.count("Willows") == 1
     assert "搜索了“herons”" in export("html", INFO, history.snapshot(), "zh").decode()

@@ -430,6 +430,7 @@ class Page {
           }),
       ),
     );
+    this.thread.showBeginning();
   }
 
   async showPlans() {

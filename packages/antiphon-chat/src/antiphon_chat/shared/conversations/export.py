@@ -66,9 +66,9 @@ article::before { content: ""; grid-column: 2; grid-row: 1; justify-self: center
   position: relative; border: 2px solid var(--ink); border-radius: var(--r1); background: var(--ink); }
 .input::before { background: var(--paper); }
 article.step::before { width: 6px; height: 6px; margin-top: 11px; border: 0; background: var(--edge); }
-article > h2 { grid-column: 1; grid-row: 1; margin: 2px 0 0; text-align: right; font-size: var(--small); font-weight: 700; }
+article > .who { grid-column: 1; grid-row: 1; margin: 2px 0 0; text-align: right; font-size: var(--small); font-weight: 700; }
 article > * { grid-column: 3; min-width: 0; }
-article > :first-child + * { margin-top: 0; }
+article > :is(.who + *, :first-child:not(.who)) { margin-top: 0; }
 .input > div { font-weight: 700; white-space: pre-wrap; }
 main > details, main > blockquote, footer { margin: 0.5rem 0 0.5rem 12.25rem; }
 details { margin: 0.4rem 0; font-size: var(--plain); }
@@ -91,15 +91,16 @@ blockquote { margin: 0; padding-left: 1rem; border-left: 2px solid var(--line); 
 .plan progress { width: 8rem; height: 6px; accent-color: var(--answer); }
 .plan ul { margin: 0.5rem 0 0; padding: 0; list-style: none; }
 .plan li { padding: 0.3rem 0; border-top: 1px solid var(--rule); }
-.plan :is(time, small) { color: var(--quiet); font-size: var(--small); }
+.plan :is(time, small) { color: var(--quiet); font-size: var(--small); white-space: nowrap; }
+.plan small { white-space: normal; }
 a { color: inherit; text-underline-offset: 0.2em; }
 @media (max-width: 45rem) {
   main::before { left: 5px; }
   h1, main > details, main > blockquote, footer { margin-left: 1.5rem; }
   article { grid-template-columns: 0 1.5rem minmax(0, 1fr); }
   article::before { justify-self: start; }
-  article > h2 { grid-column: 3; text-align: left; }
-  article > :not(h2) { grid-row: auto; }
+  article > .who { grid-column: 3; text-align: left; }
+  article > :not(.who) { grid-row: auto; }
   footer::before { left: -1.6rem; }
 }
 """
@@ -212,13 +213,15 @@ def _article(
             words = escape(text_of(entry.content))
             shown = f"<div>{words}</div>" if words else ""
             pictures = "".join(_picture(part) for part in entry.content if isinstance(part, Image))
-            return f'<article class="input"><h2>{escape(translate("You"))}</h2>{shown}{pictures}</article>\n'
+            return (
+                f'<article class="input"><h2 class="who">{escape(translate("You"))}</h2>{shown}{pictures}</article>\n'
+            )
         case ModelOutputEntry():
             parts = "".join(_output_html(entry, results, plans))
             speaker = _speaker(entry)
-            name = "" if speaker == before else escape(speaker)
+            name = "" if speaker == before else f'<h2 class="who">{escape(speaker)}</h2>'
             kind = "" if entry.response_markdown else ' class="step"'
-            return f"<article{kind}><h2>{name}</h2>{parts}</article>\n"
+            return f"<article{kind}>{name}{parts}</article>\n"
         case ToolCallResultsEntry():
             return "".join(
                 _folded(f"{translate('Result')} {result.tool_name}", f"<pre>{escape(result.result_markdown)}</pre>")

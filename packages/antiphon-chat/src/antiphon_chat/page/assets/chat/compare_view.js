@@ -206,12 +206,13 @@ export class CompareView {
   _head(branch, side) {
     const link = `#/c/${encodeURIComponent(this._ids[side])}`;
     const isStopped = branch.stopped && branch.stopped !== "waiting";
+    const isRunning = Boolean(this._sides[side]?.conversation.isRunning);
     return element(
       "div", // not a landmark: both may be of one model, and landmarks need names of their own
       { class: `compared ${VOICES[side]}`, role: "group", "aria-label": this._name(branch, side) },
       element("h2", {}, note(VOICES[side]), this._name(branch, side)),
-      element("p", { class: "number" }, facts(branch)),
-      isStopped && element("p", { class: "word-partial" }, branch.detail || say("turnUnfinished")),
+      element("p", { class: "number" }, branch.seconds === null && isRunning ? say("waiting") : facts(branch)),
+      isStopped && !isRunning && element("p", { class: "word-partial" }, branch.detail || say("turnUnfinished")),
       element("a", { class: "button small", href: link }, say("continueHere")),
     );
   }
@@ -288,6 +289,7 @@ export class CompareView {
     side.conversation = new OpenConversation(this._api, id, {
       loaded: (state) => {
         side.model = state.model;
+        this._draw();
         if (id === this._ids[0]) this._loaded(state.info);
         if (state.pending.length) waits(state.pending);
         else fill(live, state.running && isWriting());
@@ -339,7 +341,7 @@ export async function askForModel(models, current, isReplay = false) {
     { id: "compared-models" },
     others.map((model) => element("option", { value: model })),
   );
-  field.value = others[0] ?? "";
+  field.value = others.find((model) => !/^(local|offline)\//.test(model)) ?? others[0] ?? "";
   const calls = element(
     "select",
     {},

@@ -33,12 +33,13 @@ export function row(kind, { label, name = "", sign = "", sequence }, ...words) {
 }
 
 /** An action below a message: a sign, and its word where there is no pointer to ask with. */
-function action(name, label, onclick) {
+/** A button below a message; `word` names it on a touch screen, where no pointer brings up the label. */
+function action(name, label, onclick, word = label) {
   return element(
     "button",
     { type: "button", class: "icon-button", "aria-label": label, title: label, onclick },
     icon(name),
-    element("span", { class: "word", "aria-hidden": "true" }, label),
+    element("span", { class: "word", "aria-hidden": "true" }, word),
   );
 }
 
@@ -153,10 +154,10 @@ export function outputMessage(entry, { api, path, fork, regenerate, compare, chi
   fillBody(body, entry, { api, path, chipOf });
   fill(
     actions,
-    words && action("copy", say("copyMessage"), () => copyText(words)),
+    words && action("copy", say("copyMessage"), () => copyText(words), say("copy")),
     regenerate && action("again", say("regenerate"), () => regenerate(entry)),
-    compare && action("compare", say("compareWith"), () => compare(entry)),
-    fork && action("branch", say("forkHere"), () => fork(entry.sequence_number)),
+    compare && action("compare", say("compareWith"), () => compare(entry), say("compareWord")),
+    fork && action("branch", say("forkHere"), () => fork(entry.sequence_number), say("forkWord")),
     used && element("span", { class: "used" }, used),
   );
   return node;

@@ -142,6 +142,11 @@ export class Thread {
     else this._place.follow();
   }
 
+  /** Begin at the top: what welcomes may be longer than a phone. */
+  showBeginning() {
+    this._place.restore(0);
+  }
+
   /** Scroll to a message that a search found, and mark the words in it. */
   showFound({ sequence, query }) {
     this._drawThrough(sequence, sequence);

@@ -2,7 +2,7 @@
 /* The server's API: JSON over same-origin requests. The key, where the server wants one, lives in this tab's storage and is
  * sent in a header, never in an address. Every failure is an `ApiError` whose message can be shown unchanged. */
 
-import { say } from "antiphon/texts.js";
+import { currentLanguage, say } from "antiphon/texts.js";
 import { ofTab } from "antiphon/storage.js";
 
 const KEPT = "antiphon.key";
@@ -69,7 +69,7 @@ export class Api {
    */
   async request(method, path, { body, headers = {}, signal } = {}) {
     /** @type {Record<string, string>} */
-    const sent = { ...headers };
+    const sent = { "accept-language": currentLanguage(), ...headers };
     if (method !== "GET") Object.assign(sent, { "content-type": "application/json", "x-antiphon-chat": "1" });
     const key = ofTab.get(KEPT);
     if (key) sent.authorization = `Bearer ${key}`;
