@@ -77,10 +77,10 @@ def _message(turn: Turn) -> dict[str, Any]:
     if turn.results:
         blocks = [{"type": "tool_result", "tool_use_id": each.id, "content": each.text} for each in turn.results]
         return {"role": "user", "content": blocks}
-    return {"role": "assistant", "content": _said(turn)}
+    return {"role": "assistant", "content": _assistant_blocks(turn)}
 
 
-def _said(turn: Turn) -> list[dict[str, Any]]:
+def _assistant_blocks(turn: Turn) -> list[dict[str, Any]]:
     """The blocks of a message of the assistant."""
     content: list[dict[str, Any]] = []
     if turn.signature:
@@ -150,7 +150,7 @@ def write_answer(answer: Answer, model: str) -> dict[str, Any]:
         "type": "message",
         "role": "assistant",
         "model": model,
-        "content": _said(answer.turn),
+        "content": _assistant_blocks(answer.turn),
         "stop_reason": _FINISHES[answer.finish],
         "stop_sequence": None,
         "usage": _usage(answer.usage),
