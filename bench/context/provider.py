@@ -18,9 +18,9 @@ from msgspec import Struct
 
 from antiphon.parts import Text, TokenUsage, ToolCallRequest
 from antiphon.prices import cost_of
-from antiphon.providers.engine.response_reader import deltas_from_output
 from antiphon.text import common_prefix
 from antiphon.wire import formats
+from antiphon.wire.delta import deltas_from_output
 from antiphon.wire.output import ModelOutput
 from bench.context.depots import MODEL, ROUND_TOKENS, SUMMARY, SUMMARY_TOKENS
 

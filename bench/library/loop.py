@@ -23,12 +23,11 @@ from antiphon.http.client.request import HttpRequest
 from antiphon.parts import Text, TokenUsage, ToolCallRequest
 from antiphon.providers.call import ProviderCallOptions
 from antiphon.providers.client import ProviderClient
-from antiphon.providers.engine.response_reader import deltas_from_output
 from antiphon.providers.http_provider import HttpProviderClient
 from antiphon.providers.presets import get_preset
 from antiphon.tools import tool
 from antiphon.wire import Format, ModelOutput, formats
-from antiphon.wire.delta import Finished, ModelOutputDelta, PartStarted
+from antiphon.wire.delta import Finished, ModelOutputDelta, PartStarted, deltas_from_output
 from bench.measure.figures import Figure, Timing, not_measured
 
 ROOT = Path(__file__).parents[2]

@@ -20,9 +20,8 @@ from antiphon.history import AgentHistory, ContextEntry, DebugLogEntry, ModelOut
 from antiphon.parts import Text, TokenUsage, ToolCallRequest
 from antiphon.prices import PriceOverride, PriceTable, spend_of
 from antiphon.providers.call import ProviderCallOptions
-from antiphon.providers.engine.response_reader import deltas_from_part
 from antiphon.providers.scripted import FunctionModel, ScriptedModel, call
-from antiphon.wire.delta import Finished, ModelOutputDelta
+from antiphon.wire.delta import Finished, ModelOutputDelta, deltas_from_part
 from antiphon.wire.output import ModelOutput
 from support.planned_turns import World, refusals
 

@@ -12,7 +12,6 @@ import msgspec
 import pytest
 
 from antiphon.parts import Image, Native, Text, ToolCallRequest, ToolCallResult, text_of
-from antiphon.providers.engine.response_reader import deltas_from_output
 from antiphon.providers.presets import Preset, add_preset, remove_preset
 from antiphon.repair import repair, repair_messages
 from antiphon.wire import (
@@ -27,6 +26,7 @@ from antiphon.wire import (
     unregister,
 )
 from antiphon.wire.call_restorer import CallRestorer
+from antiphon.wire.delta import deltas_from_output
 from antiphon.wire.detect import detect_format
 from antiphon_gateway.config.settings import Config, ModelSettings, ProviderSettings
 from gateway.rig import FAST, Client, serving

@@ -32,14 +32,13 @@ from antiphon.history import (
 from antiphon.parts import OutputPart, Text, TokenUsage, ToolCallRequest, ToolCallResult, ToolExecutionStatus
 from antiphon.providers.call import ProviderCallOptions
 from antiphon.providers.client import ProviderClient
-from antiphon.providers.engine.response_reader import deltas_from_part
 from antiphon.providers.rendering import render_call
 from antiphon.providers.scripted import FunctionModel, Item
 from antiphon.tools import Hook, HookedModelCall, Tool, ToolContext, ToolError, ToolExecutor, ToolRegistry, tool
 from antiphon.tools.hooks import CallOutcome
 from antiphon.tools.tool import Effect
 from antiphon.wire import FORMATS, formats
-from antiphon.wire.delta import Failed, Finished, Started, UsageReported
+from antiphon.wire.delta import Failed, Finished, Started, UsageReported, deltas_from_part
 from antiphon.wire.output import ProviderError, StopReason
 from antiphon.wire.request import PromptCaching
 from laws.conversation_simulation.log import CallFacts, ObservedLog

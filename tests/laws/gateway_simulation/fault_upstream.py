@@ -16,8 +16,7 @@ import msgspec
 from msgspec import Struct, field, structs
 
 from antiphon.parts import Text, TokenUsage
-from antiphon.providers.engine.response_reader import deltas_from_output
-from antiphon.wire.delta import PartStarted, Started, UsageReported
+from antiphon.wire.delta import PartStarted, Started, UsageReported, deltas_from_output
 from antiphon.wire.output import ModelOutput
 from gateway.strict_upstream import CLOSED, StrictUpstream
 from providers.scripted_server import Received, Reply

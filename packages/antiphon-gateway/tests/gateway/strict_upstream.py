@@ -19,9 +19,8 @@ import msgspec
 from msgspec import structs
 
 from antiphon.parts import Text, TokenUsage, text_of
-from antiphon.providers.engine.response_reader import deltas_from_output
 from antiphon.wire import formats
-from antiphon.wire.delta import Failed, Finished, UsageReported
+from antiphon.wire.delta import Failed, Finished, UsageReported, deltas_from_output
 from antiphon.wire.output import ErrorKind, ModelOutput, ProviderError
 from antiphon.wire.request import ModelRequest
 from providers.scripted_server import Received, Reply, ScriptedServer

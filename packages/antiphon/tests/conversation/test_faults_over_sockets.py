@@ -10,12 +10,11 @@ from antiphon.conversation import Conversation, LoopFinished, ToolLoop
 from antiphon.history import DebugLogEntry
 from antiphon.http.client.request import Timeouts
 from antiphon.parts import OutputPart, Text, ToolCallRequest
-from antiphon.providers.engine.response_reader import deltas_from_output
 from antiphon.providers.http_provider import HttpProviderClient
 from antiphon.providers.retry import RetryPolicy
 from antiphon.tools import ToolContext, tool
 from antiphon.wire import FORMATS, ModelOutput, formats
-from antiphon.wire.delta import Finished
+from antiphon.wire.delta import Finished, deltas_from_output
 from providers.sample_answers import PRESET_OF
 from providers.scripted_server import Reply, ScriptedServer
 from support.planned_turns import MODELS, refusals

@@ -14,11 +14,11 @@ import msgspec
 
 from antiphon.conversation import Agent, Conversation, ToolLoop, rounds_of
 from antiphon.parts import OutputPart, Text, Thinking, ToolCallRequest
-from antiphon.providers.engine.response_reader import deltas_from_output
 from antiphon.providers.http_provider import HttpProviderClient
 from antiphon.providers.router import ProviderRouter
 from antiphon.tools import tool
 from antiphon.wire import ModelOutput, formats
+from antiphon.wire.delta import deltas_from_output
 from providers.scripted_server import Received, Reply, ScriptedServer
 from support.planned_turns import refusals
 

@@ -27,10 +27,9 @@ from antiphon.graph import (
 from antiphon.history import HumanDecisionEntry, ModelInputEntry, ToolCallResultsEntry, ToolCallStartedEntry
 from antiphon.parts import ToolCallRequest
 from antiphon.providers.call import ModelCallFailed
-from antiphon.providers.engine.response_reader import deltas_from_part
 from antiphon.providers.scripted import FunctionModel, ScriptedModel, call
 from antiphon.tools import Tool, tool
-from antiphon.wire.delta import Started
+from antiphon.wire.delta import Started, deltas_from_part
 from graph.rig import chats_in, kinds, log_of, loop_graph, thread
 from support.planned_turns import refusals
 

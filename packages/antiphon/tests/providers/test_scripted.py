@@ -13,7 +13,6 @@ from antiphon.errors import ScriptError, ScriptExhausted
 from antiphon.history import ContextEntry, ModelInputEntry, ModelOutputEntry, Origin, ToolCallResultsEntry
 from antiphon.parts import OutputPart, Text, Thinking, TokenUsage, ToolCallRequest, ToolCallResult
 from antiphon.providers.call import ProviderCallOptions
-from antiphon.providers.engine.response_reader import deltas_from_output
 from antiphon.providers.scripted import FunctionModel, ModelFunction, ScriptedModel, Turn, call
 from antiphon.wire.delta import (
     Failed,
@@ -23,6 +22,7 @@ from antiphon.wire.delta import (
     PartEnded,
     PartStarted,
     Started,
+    deltas_from_output,
 )
 from antiphon.wire.output import ModelOutput, ProviderError
 from providers.model_calls import Endless, assembled, deltas_of, left

@@ -28,9 +28,8 @@ from antiphon.history import (
 from antiphon.parts import OutputPart, Text, TokenUsage, ToolCallRequest, ToolCallResult, text_of
 from antiphon.providers.call import Attempt, ProviderCallOptions
 from antiphon.providers.client import ProviderClient
-from antiphon.providers.engine.response_reader import deltas_from_output
 from antiphon.text import one_line
-from antiphon.wire.delta import ModelOutputDelta, PartDelta
+from antiphon.wire.delta import ModelOutputDelta, PartDelta, deltas_from_output
 from antiphon.wire.output import ModelOutput
 from antiphon.wire.request import ToolDefinition
 from antiphon_chat.language import LANGUAGES, Language, current_language, say

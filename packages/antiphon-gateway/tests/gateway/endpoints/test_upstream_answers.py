@@ -11,8 +11,8 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from antiphon.providers.engine.response_reader import deltas_from_output
 from antiphon.wire import formats
+from antiphon.wire.delta import deltas_from_output
 from antiphon.wire.output import ModelOutput
 from antiphon_gateway.access.client_keys import hash_key
 from antiphon_gateway.config.settings import ClientKeySettings, Config, ModelSettings, ProviderSettings

@@ -12,10 +12,10 @@ from antiphon.errors import TransportError
 from antiphon.parts import OutputPart, Text, TokenUsage, ToolCallRequest, text_of
 from antiphon.providers.engine.continuation import Continuation
 from antiphon.providers.engine.reply import StreamReply
-from antiphon.providers.engine.response_reader import ResponseReader, deltas_from_output
+from antiphon.providers.engine.response_reader import ResponseReader
 from antiphon.wire import FORMATS, formats
 from antiphon.wire.call_restorer import CallRestorer
-from antiphon.wire.delta import Assembler, Failed, Finished, ModelOutputDelta, UsageReported
+from antiphon.wire.delta import Assembler, Failed, Finished, ModelOutputDelta, UsageReported, deltas_from_output
 from antiphon.wire.output import ModelOutput, ProviderError
 from antiphon.wire.request import ModelRequest
 from antiphon_gateway.generate.channels import Channel, Same, StreamFailed, Translate

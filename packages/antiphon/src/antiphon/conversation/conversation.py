@@ -214,11 +214,12 @@ class Conversation(SyncClosable, ThreadView, TokenCheck, Generic[State]):
                 self._totals = RunTotals(entry.sequence_number, self.prices)
             else:
                 self._totals.apply(entry)
-            if isinstance(entry, ModelOutputEntry):
+            kind = type(entry)
+            if kind is ModelOutputEntry:
                 # Rolled-back outputs too: the log keeps them and a later rollback may restore them.
                 self.used_call_ids.update(turn.open_calls)
-                self._origin = entry.origin or self._origin
-            elif isinstance(entry, RollbackEntry):
+                self._origin = entry.origin or self._origin  # type: ignore[attr-defined]  # an output
+            elif kind is RollbackEntry:
                 is_rolled_back = True
         if is_rolled_back:  # it may have returned to an earlier turn, and to an earlier run
             turn = Turn.of(snapshot)

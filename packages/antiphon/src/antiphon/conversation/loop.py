@@ -30,7 +30,7 @@ from antiphon.conversation.events import (
 )
 from antiphon.conversation.message import make_entry
 from antiphon.conversation.model_settings import SettingsLike, read_settings
-from antiphon.conversation.output.typed_output import OutputParticipants, OutputRequest, OutputType
+from antiphon.conversation.output.typed_output import OutputRequest, OutputType
 from antiphon.conversation.run import LimitOptions, RunLimits, RunResult
 from antiphon.conversation.run_meter import RunMeter
 from antiphon.conversation.turn import AGENT_CHANNEL
@@ -249,11 +249,8 @@ class ToolLoop:
             self.chat.active_turn is not None and await self.interrupt()
         ):  # again, if another turn was started meanwhile
             pass
-        participants = self._participants
-        if output is not None and not output.is_native:
-            participants = OutputParticipants(participants, output.type.tool)
         runner = TurnRunner(
-            participants,
+            self._participants,
             self.limits,
             None if events is None else events.put,
             self._on_interrupt,

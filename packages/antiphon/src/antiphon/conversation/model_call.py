@@ -31,11 +31,10 @@ from antiphon.model_name import ModelName
 from antiphon.parts import Native, OutputPart, Text, Thinking, TokenUsage, ToolCallRequest
 from antiphon.providers.call import CallReport, ModelCallFailed, ProviderCallOptions
 from antiphon.providers.client import ProviderClient
-from antiphon.providers.engine.response_reader import deltas_from_part
 from antiphon.telemetry import switch
 from antiphon.tools.call_runner import request_approval
 from antiphon.tools.hooks import HookedModelCall, checks_answers, holds_text, run_after_model, run_before_model
-from antiphon.wire.delta import Assembler, ModelOutputDelta, PartDelta, PartStarted
+from antiphon.wire.delta import Assembler, ModelOutputDelta, PartDelta, PartStarted, deltas_from_part
 from antiphon.wire.output import ProviderError
 from antiphon.wire.request import ModelRequest, ToolDefinition
 

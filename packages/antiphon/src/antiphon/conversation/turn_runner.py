@@ -87,7 +87,7 @@ class Speaker(NamedTuple):
 class Participants:
     """The speaker of each round of a turn: the conversation's own model and tools.
 
-    Agents, graph nodes and typed output override it.
+    Agents and graph nodes override it.
     """
 
     def __init__(self, chat: Conversation) -> None:
@@ -278,6 +278,8 @@ class TurnRunner:
         if not participants.is_set and (switched := await participants.enter()):
             self._emit(AgentSwitched(*switched))
         source, model, tools, executor = participants.speaker
+        if self._output is not None:
+            tools, executor = self._output.tools(tools), self._output.executor(executor)
         if self.span is not None:
             self.span.enter_agent(source.removeprefix(AGENT_PREFIX))
         limit, notice = self.meter.exceeded(turn) or (None, "")
@@ -362,7 +364,10 @@ class TurnRunner:
         return "waiting" if plan.waiting else None
 
     def _call_runner(self, turn: Turn) -> CallRunner:
-        runner = self._chat.call_runner(self._participants.executor, turn.rounds, self._participants.source)
+        executor = self._participants.executor
+        if self._output is not None:
+            executor = self._output.executor(executor)
+        runner = self._chat.call_runner(executor, turn.rounds, self._participants.source)
         runner.on_interrupt = self._on_interrupt
         if self._events is not None:
             self._events.round = turn.rounds

@@ -26,7 +26,6 @@ from antiphon.parts import OutputPart, Text, TokenUsage, ToolCallRequest, as_par
 from antiphon.providers.call import Attempt, ProviderCallOptions
 from antiphon.providers.client import ProviderClient
 from antiphon.providers.engine.reply import CUT_STREAM
-from antiphon.providers.engine.response_reader import deltas_from_output, deltas_from_part
 from antiphon.wire.delta import (
     Failed,
     Finished,
@@ -36,6 +35,8 @@ from antiphon.wire.delta import (
     PartStarted,
     Started,
     UsageReported,
+    deltas_from_output,
+    deltas_from_part,
 )
 from antiphon.wire.output import ModelOutput, ProviderError
 

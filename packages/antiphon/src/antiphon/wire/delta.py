@@ -1,4 +1,4 @@
-"""`ModelOutputDelta`: a piece of a streamed answer, and `Assembler`, which puts the deltas together again.
+"""`ModelOutputDelta`: a piece of a streamed answer; `Assembler` puts the pieces together, `deltas_from_output` makes them.
 
     stream   := Started? ( part events | UsageReported )* ( Finished+ | Failed )
     part     := PartStarted ( PartDelta | PartExtended )* PartEnded
@@ -18,6 +18,8 @@ from msgspec import Struct, structs
 
 from antiphon.parts import NativeExtras, OutputPart, Refusal, Source, Text, Thinking, TokenUsage, ToolCallRequest
 from antiphon.wire.output import ModelOutput, ProviderError, StopReason
+
+_NO_TEXT = Text("")
 
 
 class Started(Struct, frozen=True, omit_defaults=True, tag=True, gc=False):
@@ -249,3 +251,44 @@ def merged(*natives: NativeExtras | None) -> NativeExtras | None:
                 else:
                     known[name] = grown[key] = [*before, *value]
     return result
+
+
+def deltas_from_output(output: ModelOutput, chunk_size: int | None = None) -> list[ModelOutputDelta]:
+    """The deltas of a complete output, from `Started` to `Finished`; assembled again they equal it (law L6)."""
+    deltas: list[ModelOutputDelta] = [Started(output.id, output.model, output.created, output.format, output.native)]
+    index = 0
+    for candidate, answer in enumerate((output, *output.others)):
+        for part in answer.parts:
+            deltas += deltas_from_part(index, part, chunk_size, candidate)
+            index += 1
+    if output.usage is not None:
+        deltas.append(UsageReported(output.usage))
+    deltas.append(Finished(output.stop_reason, output.stop_sequence, source=output.source))
+    for candidate, answer in enumerate(output.others, 1):
+        deltas.append(
+            Finished(answer.stop_reason, answer.stop_sequence, candidate, answer.native, source=answer.source)
+        )
+    return deltas
+
+
+def deltas_from_part(
+    index: int, part: OutputPart, chunk_size: int | None = None, candidate: int = 0
+) -> Sequence[ModelOutputDelta]:
+    """The deltas of one part. Text and arguments come in chunks of `chunk_size` characters, or in one if it is None."""
+    text = ""
+    if type(part) is Text:
+        text = part.text
+        part = _NO_TEXT if part.native is None else structs.replace(part, text="")
+    elif type(part) is ToolCallRequest:
+        text = part.arguments
+        part = structs.replace(part, arguments="")
+    elif isinstance(part, Thinking | Refusal):
+        text = part.text
+        part = structs.replace(part, text="")
+    started, ended = PartStarted(index, part, candidate), PartEnded(index)
+    if not text:
+        return started, ended
+    if chunk_size is None or len(text) <= chunk_size:
+        return started, PartDelta(index, text), ended
+    pieces = [PartDelta(index, text[at : at + chunk_size]) for at in range(0, len(text), chunk_size)]
+    return started, *pieces, ended

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from antiphon.parts import Text, Thinking, TokenUsage, ToolCallRequest
 from antiphon.providers.engine.continuation import Continuation
-from antiphon.providers.engine.response_reader import deltas_from_output
-from antiphon.wire.delta import Assembler, Failed, ModelOutputDelta, UsageReported
+from antiphon.wire.delta import Assembler, Failed, ModelOutputDelta, UsageReported, deltas_from_output
 from antiphon.wire.output import ModelOutput, ProviderError
 
 ANSWER = "Rain until noon, 然后放晴. Take a coat!  Then sun."

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from antiphon.parts import Audio, Image, Native, Refusal, Text, Thinking, ToolCallRequest
-from antiphon.providers.engine.response_reader import deltas_from_output
-from antiphon.wire.delta import Failed, Finished, ModelOutputDelta, PartDelta, PartStarted, Started
+from antiphon.wire.delta import Failed, Finished, ModelOutputDelta, PartDelta, PartStarted, Started, deltas_from_output
 from antiphon.wire.output import ModelOutput, ProviderError
 from antiphon.wire.streams.sse import SseReader
 from support.corpus import in_collection, streams

@@ -10,7 +10,7 @@ gets a failed result instead, as with every tool, within the limits of the turn.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -19,15 +19,13 @@ from msgspec import structs
 from antiphon.conversation.events import LoopEvent, PartialOutput
 from antiphon.conversation.output.partial_json import PartialJson
 from antiphon.conversation.turn import CORRECTION_CHANNEL, Turn
-from antiphon.conversation.turn_runner import Participants, Speaker
 from antiphon.errors import ConversationError, InvalidArguments, InvalidOutput, InvalidTool
 from antiphon.history import ModelInputEntry, ModelOutputEntry
 from antiphon.parts import Text, ToolCallRequest
-from antiphon.providers.client import ProviderClient
 from antiphon.tools.executor import ToolExecutor
 from antiphon.tools.registry import ToolRegistry
 from antiphon.tools.tool import Tool, tool
-from antiphon.wire.request import ModelRequest, OutputFormat, ToolChoice
+from antiphon.wire.request import ModelRequest, OutputFormat, ToolChoice, ToolDefinition
 from antiphon.wire.schema import first_strict_problem, walk
 
 T = TypeVar("T")
@@ -103,6 +101,18 @@ class OutputRequest(Generic[T]):
         """The settings of a model call, with the output format if the model has structured output."""
         return structs.replace(settings, output_format=self.type.output_format) if self.is_native else settings
 
+    def tools(self, tools: tuple[ToolDefinition, ...]) -> tuple[ToolDefinition, ...]:
+        """The tools of a model call, with `final_answer` unless the model has structured output."""
+        return tools if self.is_native else (*tools, self.type.tool.definition)
+
+    def executor(self, executor: ToolExecutor) -> ToolExecutor:
+        """What runs the calls, with `final_answer` unless the model has structured output."""
+        if self.is_native:
+            return executor
+        if ANSWER_TOOL in executor.registry:
+            raise ConversationError(f"a tool is called {ANSWER_TOOL}, the name that typed output needs; rename it")
+        return executor.with_registry(ToolRegistry([*executor.registry, self.type.tool]))
+
     def correction(self, turn: Turn) -> ModelInputEntry | None:
         """The message that requests the answer again, or None if the answer fits or was requested often enough."""
         try:
@@ -135,49 +145,6 @@ class OutputRequest(Generic[T]):
         except InvalidOutput:
             return False
         return True
-
-
-class OutputParticipants(Participants):
-    """Other participants with the tool `final_answer` added."""
-
-    def __init__(self, others: Participants, answer_tool: Tool) -> None:
-        super().__init__(others.chat)
-        self._others = others
-        self._tool = answer_tool
-
-    @property
-    def source(self) -> str:
-        return self._others.source
-
-    @property
-    def speaker(self) -> Speaker:
-        speaker = self._others.speaker
-        return speaker._replace(
-            tools=(*speaker.tools, self._tool.definition), executor=self._with_answer(speaker.executor)
-        )
-
-    @property
-    def models(self) -> Sequence[str | ProviderClient | None]:
-        return self._others.models
-
-    @property
-    def executor(self) -> ToolExecutor:
-        return self._with_answer(self._others.executor)
-
-    @property
-    def is_set(self) -> bool:
-        return self._others.is_set
-
-    async def enter(self) -> tuple[str, str] | None:
-        return await self._others.enter()
-
-    async def open(self) -> None:
-        await self._others.open()
-
-    def _with_answer(self, executor: ToolExecutor) -> ToolExecutor:
-        if ANSWER_TOOL in executor.registry:
-            raise ConversationError(f"a tool is called {ANSWER_TOOL}, the name that typed output needs; rename it")
-        return executor.with_registry(ToolRegistry([*executor.registry, self._tool]))
 
 
 class PartialOutputs:

@@ -1,4 +1,4 @@
-"""`ResponseReader`: any response body as deltas; and a complete output as the deltas it would have been streamed in.
+"""`ResponseReader`: any response body as deltas.
 
 A stream was requested, but the first byte decides: an event stream, one JSON body (from hosts that do not stream, or an error in
 a 200), or an HTML page (from a proxy, or a wrong URL). The last delta is always terminal; `close` supplies it if the bytes do
@@ -7,28 +7,22 @@ not. No I/O here.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 from msgspec import structs
 
 from antiphon.errors import TransportError, WireError
-from antiphon.parts import OutputPart, Refusal, Text, Thinking, ToolCallRequest
 from antiphon.wire import Format
 from antiphon.wire.delta import (
     Failed,
     Finished,
     ModelOutputDelta,
-    PartDelta,
-    PartEnded,
-    PartStarted,
-    Started,
-    UsageReported,
+    deltas_from_output,
 )
 from antiphon.wire.format import StreamReader
 from antiphon.wire.html_text import MAX_PAGE, page_text, page_title
-from antiphon.wire.output import NOT_AN_ANSWER, ErrorKind, ModelOutput, ProviderError
+from antiphon.wire.output import NOT_AN_ANSWER, ErrorKind, ProviderError
 
 MAX_BODY_BYTES = 64 * 1024 * 1024
 """A longer body that is not streamed is an error."""
@@ -36,7 +30,6 @@ _BLANK = b" \t\r\n\xef\xbb\xbf"
 _MAX_SUMMARY_CHARS = 200
 _CUT = ProviderError("the response ended before it began", "stream_cut")
 _TIMEOUTS = frozenset({"connect_timeout", "read_timeout", "total_timeout"})
-_NO_TEXT = Text("")
 _STREAMS_JSON = frozenset({"gemini"})  # its streams may be one JSON array, which its reader handles
 
 
@@ -138,44 +131,3 @@ def html_summary(data: bytes, status: int | None) -> str:
     text = (page_title(page) or page_text(page))[:_MAX_SUMMARY_CHARS]
     status_text = f" with status {status}" if status else ""
     return f"the host returned an HTML page{status_text}: {text or 'empty'}; check the base URL"
-
-
-def deltas_from_output(output: ModelOutput, chunk_size: int | None = None) -> list[ModelOutputDelta]:
-    """The deltas of a complete output, from `Started` to `Finished`; assembled again they equal it (law L6)."""
-    deltas: list[ModelOutputDelta] = [Started(output.id, output.model, output.created, output.format, output.native)]
-    index = 0
-    for candidate, answer in enumerate((output, *output.others)):
-        for part in answer.parts:
-            deltas += deltas_from_part(index, part, chunk_size, candidate)
-            index += 1
-    if output.usage is not None:
-        deltas.append(UsageReported(output.usage))
-    deltas.append(Finished(output.stop_reason, output.stop_sequence, source=output.source))
-    for candidate, answer in enumerate(output.others, 1):
-        deltas.append(
-            Finished(answer.stop_reason, answer.stop_sequence, candidate, answer.native, source=answer.source)
-        )
-    return deltas
-
-
-def deltas_from_part(
-    index: int, part: OutputPart, chunk_size: int | None = None, candidate: int = 0
-) -> Sequence[ModelOutputDelta]:
-    """The deltas of one part. Text and arguments come in chunks of `chunk_size` characters, or in one if it is None."""
-    text = ""
-    if type(part) is Text:
-        text = part.text
-        part = _NO_TEXT if part.native is None else structs.replace(part, text="")
-    elif type(part) is ToolCallRequest:
-        text = part.arguments
-        part = structs.replace(part, arguments="")
-    elif isinstance(part, Thinking | Refusal):
-        text = part.text
-        part = structs.replace(part, text="")
-    started, ended = PartStarted(index, part, candidate), PartEnded(index)
-    if not text:
-        return started, ended
-    if chunk_size is None or len(text) <= chunk_size:
-        return started, PartDelta(index, text), ended
-    pieces = [PartDelta(index, text[at : at + chunk_size]) for at in range(0, len(text), chunk_size)]
-    return started, *pieces, ended
