@@ -141,14 +141,12 @@ def test_pyright_finds_mistakes_in_a_user_program(tmp_path: Path) -> None:
 
 def test_graph_nodes_take_the_arguments_of_conversation() -> None:
     from antiphon.graph.conversations import ConversationOptions, Conversations
-    from antiphon.graph.message_nodes import MessageNodeOptions
 
     known = set(inspect.signature(ap.Conversation).parameters)
     own = {"store", "resume", "history", "title"}  # each node has its own
     explicit = {"model", "tools", "system", "provider"}
     assert set(ConversationOptions.__annotations__) == known - own - explicit
     assert explicit < set(inspect.signature(Conversations).parameters)
-    assert set(MessageNodeOptions.__optional_keys__) == known - own - {"model", "tools"}
 
 
 def test_a_turn_on_temporal_takes_the_fields_of_its_input() -> None:

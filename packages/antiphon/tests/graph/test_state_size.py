@@ -11,7 +11,7 @@ import pytest
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import START, MessagesState, StateGraph
 
-from antiphon.graph import ConversationState, LLMNode, MessagesLLMNode
+from antiphon.graph import ConversationState, LLMNode
 from antiphon.providers.scripted import FunctionModel
 from graph.rig import chats_in, thread
 
@@ -57,9 +57,8 @@ def test_checkpoint_size_over_200_steps(tmp_path: Path, capsys: pytest.CaptureFi
             sizes["ours"] = checkpoint_bytes(db, STEPS // 2), checkpoint_bytes(db)
         db.close()
     with sqlite3.connect(tmp_path / "theirs.db", check_same_thread=False) as db:
-        run(
-            in_a_row(MessagesState, MessagesLLMNode(model), SqliteSaver(db)), {"messages": [("user", "Is it raining?")]}
-        )
+        answer = {"messages": [("ai", WORDS)]}
+        run(in_a_row(MessagesState, lambda _: answer, SqliteSaver(db)), {"messages": [("user", "Is it raining?")]})
         sizes["theirs"] = checkpoint_bytes(db, STEPS // 2), checkpoint_bytes(db)
     db.close()
     (half, whole), (their_half, their_whole) = sizes["ours"], sizes["theirs"]

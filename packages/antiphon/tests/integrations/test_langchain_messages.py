@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,11 +18,7 @@ from langchain_core.messages import (
     ToolMessage,
     convert_to_openai_messages,
 )
-from langgraph.graph import END, START, MessagesState, StateGraph
 
-from antiphon.conversation import RunLimits
-from antiphon.errors import GraphError
-from antiphon.graph import MessagesLLMNode, MessagesToolNode
 from antiphon.history import (
     AgentHistory,
     DebugLogEntry,
@@ -41,18 +35,13 @@ from antiphon.parts import (
     Image,
     Native,
     Refusal,
-    Text,
     Thinking,
     ToolCallRequest,
     ToolCallResult,
     ToolExecutionStatus,
 )
-from antiphon.providers.router import ProviderRouter
-from antiphon.providers.scripted import FunctionModel, ScriptedModel, call
-from antiphon.tools import tool
 from support.examples import scaled
 from support.history_strategies import context_entries, conversations
-from support.installed import needs_chat
 
 systems = st.builds(SetSystemInstructionEntry, st.sampled_from(["Be brief.", ""]))
 
@@ -286,86 +275,3 @@ def test_langchain_reads_our_messages() -> None:
     entries = [entry for entry, _ in PLAIN if not isinstance(entry, ModelOutputEntry)]
     entries.insert(-1, ModelOutputEntry.of("Let me look.", CALL))
     assert convert_to_openai_messages(to_langchain(entries))
-
-
-# Nodes of a graph whose state is messages.
-
-
-@tool(effect="read")
-def weather(city: str) -> str:
-    "Current weather in a city."
-    return f"Rain in {city}"
-
-
-@tool(needs_approval=True)
-def book() -> str:
-    "Book."
-    return "booked"
-
-
-def messages_graph(model: Any, **options: Any) -> Any:
-    builder = StateGraph(MessagesState)
-    builder.add_node("llm", MessagesLLMNode(model, tools=[weather, book], **options))
-    builder.add_node("tools", MessagesToolNode([weather, book]))
-    builder.add_edge(START, "llm")
-    builder.add_conditional_edges(
-        "llm", lambda state: bool(state["messages"][-1].tool_calls), {True: "tools", False: END}
-    )
-    builder.add_edge("tools", "llm")
-    return builder.compile()
-
-
-@pytest.mark.parametrize("is_awaited", [False, True])
-def test_messages_graph_runs_our_nodes(is_awaited: bool) -> None:
-    model = ScriptedModel([SIGNED, "Let me look.", call("weather", city="Oslo")], "It rains.")
-    graph = messages_graph(model, system="Be brief.")
-    given: Any = {"messages": [("user", "Rain in Oslo?")]}
-    state = asyncio.run(graph.ainvoke(given)) if is_awaited else graph.invoke(given)
-    assert [message.type for message in state["messages"]] == ["human", "ai", "tool", "ai"]
-    assert state["messages"][2].content == "Rain in Oslo"
-    assert state["messages"][-1].content == "It rains."
-    seen = model.calls[1].context
-    assert seen[0].content == (Text("Be brief."),)
-    assert SIGNED in seen[2].content, "what messages cannot say came along"
-
-
-@needs_chat
-def test_messages_node_closes_the_clients_it_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    made, closed = list[ProviderRouter](), list[ProviderRouter]()
-    make, close = ProviderRouter.from_environment, ProviderRouter.aclose
-
-    def noted(*args: Any, **options: Any) -> ProviderRouter:
-        made.append(make(*args, **options))
-        return made[-1]
-
-    async def note_closed(router: ProviderRouter) -> None:
-        closed.append(router)
-        await close(router)
-
-    monkeypatch.setattr(ProviderRouter, "from_environment", noted)
-    monkeypatch.setattr(ProviderRouter, "aclose", note_closed)
-    state = messages_graph("offline/plain").invoke({"messages": [("user", "Hello?")]})
-    assert state["messages"][-1].type == "ai"
-    assert made
-    assert made == closed
-
-
-def test_messages_node_streams_each_message_once() -> None:
-    graph = messages_graph(ScriptedModel("It rains in Oslo and in Bergen."))
-    streamed_messages = list(graph.stream({"messages": [("user", "Rain?")]}, stream_mode="messages"))
-    assert "".join(message.content for message, _ in streamed_messages) == "It rains in Oslo and in Bergen."
-    assert len({message.id for message, _ in streamed_messages}) == 1
-
-
-def test_messages_nodes_respect_bounds() -> None:
-    stubborn = FunctionModel(
-        lambda context, options: "Enough." if options.settings.tool_choice else call("weather", city=str(len(context)))
-    )
-    state = messages_graph(stubborn, limits=RunLimits(max_rounds=3)).invoke({"messages": [("user", "Go.")]})
-    assert [message.type for message in state["messages"]].count("tool") == 3
-    assert state["messages"][-1].content == "Enough."
-
-
-def test_messages_tool_node_rejects_calls_needing_approval(tmp_path: Path) -> None:
-    with pytest.raises(GraphError, match="book needs approval"):
-        messages_graph(ScriptedModel(call("book"))).invoke({"messages": [("user", "Fly.")]})

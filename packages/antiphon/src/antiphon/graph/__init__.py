@@ -1,7 +1,6 @@
 """LangGraph nodes that delegate to a Conversation: the graph owns the control flow, the conversation the messages."""
 
 from antiphon.graph.conversations import Conversations
-from antiphon.graph.message_nodes import MessagesLLMNode, MessagesToolNode
 from antiphon.graph.nodes import AskNode, ConversationNode, ConversationState, HumanNode, LLMNode, ToolNode
 from antiphon.graph.step import GraphStep
 
@@ -13,7 +12,5 @@ __all__ = [
     "GraphStep",
     "HumanNode",
     "LLMNode",
-    "MessagesLLMNode",
-    "MessagesToolNode",
     "ToolNode",
 ]

@@ -369,18 +369,17 @@ class StreamForwarder:
         elif self._run is not None and isinstance(event, TextDelta | ThinkingDelta):
             self._forward_chunk(event)
 
-    def finish(self, output: ModelOutputEntry | None) -> str:
-        """Report the whole answer. Returns the id it was streamed with, or "" if no handler listens."""
+    def finish(self, output: ModelOutputEntry | None) -> None:
+        """Report the whole answer."""
         run, self._run = self._run, None
         if run is None:
-            return ""
+            return
         from langchain_core.outputs import ChatGeneration, LLMResult
 
         messages = to_langchain([output]) if output is not None else []
         for message in messages:
             message.id = _message_id(run)
         run.on_llm_end(LLMResult(generations=[[ChatGeneration(message=message) for message in messages]]))
-        return _message_id(run)
 
     def fail(self, error: BaseException) -> None:
         """Report that there is no answer."""
