@@ -18,7 +18,7 @@ from bench.measure.tables import PageTable, write_tables
 PAGE = ROOT / "docs" / "performance.md"
 PICTURES = ROOT / "docs" / "pictures"
 TABLES = ROOT / "docs" / "reference" / "measurements.md"
-_PROMISES = ("the promise", "what TensorZero took")
+_PROMISE = "the promise"
 _RETIRED = ("TensorZero", "Portkey")
 """Archived and acquired products: in the tables, not in the plots."""
 _HEAD = """# Measurements
@@ -132,7 +132,7 @@ def dot_plot(kept: Mapping[str, Results], group: str, names: str, title: str) ->
     found = [figure for figure in _figures(kept, group) if re.fullmatch(names, figure.name)]
     dots: dict[str, Dot] = {}
     for figure in found:
-        if figure.against.startswith((*_PROMISES, *_RETIRED)):
+        if figure.against.startswith((_PROMISE, *_RETIRED)):
             continue
         name = figure.against.removeprefix("import ")
         dots[name] = Dot(name, figure.theirs, "floor" if _is_floor(name) else "theirs")
