@@ -14,8 +14,7 @@ import pytest
 
 from antiphon_gateway.config.file import load_config
 from antiphon_gateway.ledger.database import ledger_address
-from antiphon_gateway.observe.instruments import Histogram
-from antiphon_gateway.observe.metrics import Metrics
+from antiphon_gateway.observe.metrics import Histogram, Metrics
 from antiphon_gateway.serve import DRAIN_SECONDS
 from support.repository import PACKAGES, ROOT
 

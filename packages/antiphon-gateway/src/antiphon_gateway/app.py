@@ -23,7 +23,7 @@ from antiphon_gateway.endpoints.handlers import HANDLERS, KEPT, REQUESTS
 from antiphon_gateway.endpoints.responses_api.websocket import ResponseSocket
 from antiphon_gateway.errors import refusal_response
 from antiphon_gateway.ledger.search import RequestFilter
-from antiphon_gateway.observe.instruments import CONTENT_TYPE
+from antiphon_gateway.observe.metrics import CONTENT_TYPE
 from antiphon_gateway.observe.page import wants_page
 from antiphon_gateway.observe.record import Record
 from antiphon_gateway.observe.status import ReloadResult, ServerStatus, SpendReader, build_status, search_ledger

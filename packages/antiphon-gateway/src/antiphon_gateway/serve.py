@@ -26,9 +26,9 @@ from antiphon_gateway.access.accounts import ClientAccounts
 from antiphon_gateway.app import Gateway, MountedApp, TapeHandler
 from antiphon_gateway.config.reload import ConfigReloader
 from antiphon_gateway.config.settings import Config
-from antiphon_gateway.ledger.budget_totals import LedgerTotals
 from antiphon_gateway.ledger.database import OperatorDatabase, journal_folder, ledger_address, open_operator_database
 from antiphon_gateway.ledger.ledger import UsageLedger
+from antiphon_gateway.ledger.spend import LedgerTotals
 from antiphon_gateway.ledger.stored_keys import StoredKeys
 from antiphon_gateway.observe.metrics import Metrics
 from antiphon_gateway.observe.recent import RecentRequests

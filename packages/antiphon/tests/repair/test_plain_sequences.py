@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from antiphon.parts import Part, Text, ToolCallRequest, ToolCallResult
+from antiphon.parts import Image, Part, Text, ToolCallRequest, ToolCallResult
 from antiphon.repair import sequence
 from antiphon.wire import formats
 from antiphon.wire.request import Message
@@ -29,17 +29,19 @@ ROUND = [Message("user", (Text("Rain?"),)), Message("assistant", (Text("I look."
 @settings(max_examples=scaled(60))
 @given(messages)
 def test_what_is_plainly_in_order_is_legal_in_every_format(given_messages: list[Message]) -> None:
-    if sequence._is_plain(given_messages):
+    if sequence.is_plain(given_messages):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(sequence, "_is_plain", lambda _: False)
+            patch.setattr(sequence, "is_plain", lambda _: False)
             for wire in formats.values():
                 assert sequence.is_legal(given_messages, wire.spec.sequence_rule)
 
 
 def test_rounds_of_calls_are_plainly_in_order_and_broken_ones_are_not() -> None:
-    assert sequence._is_plain(ROUND)
-    assert sequence._is_plain([*ROUND, Message("assistant", (Text("It rains."),)), ROUND[0]])
-    assert not sequence._is_plain(ROUND[:2])
-    assert not sequence._is_plain([ROUND[0], ROUND[2]])
-    assert not sequence._is_plain([*ROUND[:2], ROUND[0], ROUND[2]])
-    assert not sequence._is_plain([*ROUND, *ROUND]), "an id that comes again is for the judge"
+    assert sequence.is_plain(ROUND)
+    assert sequence.is_plain([*ROUND, Message("assistant", (Text("It rains."),)), ROUND[0]])
+    assert not sequence.is_plain(ROUND[:2])
+    assert not sequence.is_plain([ROUND[0], ROUND[2]])
+    assert not sequence.is_plain([*ROUND[:2], ROUND[0], ROUND[2]])
+    assert not sequence.is_plain([*ROUND, *ROUND]), "an id that comes again is for the judge"
+    seen = Message("tool", (ToolCallResult("weather", "a", content=(Image("image/png", "aGk="),)),))
+    assert not sequence.is_plain([*ROUND[:2], seen]), "a picture may have to be fetched"

@@ -18,7 +18,7 @@ from antiphon.prices.table import PriceTable
 from antiphon_devtools.cache_doctor.doctor import CacheDoctor
 from antiphon_devtools.cache_doctor.outline import outline_prompt
 from antiphon_devtools.cache_doctor.report import CacheReport
-from antiphon_gateway.observe.cache_record import CacheRecord
+from antiphon_gateway.observe.record import CacheRecord
 
 logger = logging.getLogger("antiphon.gateway")
 

@@ -5,21 +5,72 @@ this machine asks: the peer is a loopback address, `Host` is a name of this mach
 An operator presents a key with `admin = true`; without keys programs on this machine are operators. The listener then checks
 content type and declared length. A refusal is in the format of the endpoint. A body of a request that is not admitted is never
 read.
+
+Gemini's clients send a file to the URL they were given, without a key, so that URL has a ticket: the client key, the upload and
+when it expires, and no secret (law L10). The gateway signs it with a key made of the providers' keys, so that every worker and
+host with the same configuration accepts it; without any of these it is a random one, which its workers inherit.
 """
 
 from __future__ import annotations
 
+import hmac
 import re
+import time
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping
+from hashlib import sha256
+from secrets import token_bytes
 from typing import Protocol
 
 from antiphon.http.messages import ClientRequest, Response
 from antiphon.http.origin import OriginRules, is_loopback, local_problem, site_problem
 from antiphon.wire.output import ProviderError
 from antiphon_gateway.access.client_keys import ANONYMOUS, ClientKey, ClientKeys
-from antiphon_gateway.access.tickets import TICKET, Signer, ticket_client
 from antiphon_gateway.errors import error_response
 from antiphon_gateway.routes import Endpoint, NoRoute, error_format_for_path
+
+TICKET = "ticket"
+UPLOAD_ID = "upload_id"
+"""Parameters of the URL of an upload: the ticket, and the id that the provider gave the upload."""
+_TICKET_SECONDS = 86_400
+_PROCESS_KEY = token_bytes(32)
+
+
+class Signer(Protocol):
+    """The part of a configuration in use that signs tickets."""
+
+    keys: ClientKeys
+
+    @property
+    def signing_secrets(self) -> tuple[str, ...]:
+        """The secrets that every process with this configuration has."""
+
+
+def new_ticket(loaded: Signer, client: str, upload_id: str, seconds: float = _TICKET_SECONDS) -> str:
+    """A ticket for one upload of a client, valid for a day."""
+    name = urlsafe_b64encode(client.encode("utf-8", "surrogateescape")).decode().rstrip("=")
+    expires = str(int(time.time() + seconds))
+    return f"{name}.{expires}.{_signature(loaded, name, expires, upload_id)}"
+
+
+def ticket_client(loaded: Signer, query: Mapping[str, str]) -> ClientKey | None:
+    """The client of a valid ticket, if its key is still accepted; None without one."""
+    name, _, rest = query.get(TICKET, "").partition(".")
+    expires, _, given = rest.partition(".")
+    signed = _signature(loaded, name, expires, query.get(UPLOAD_ID, ""))
+    if not hmac.compare_digest(given.encode("utf-8", "replace"), signed.encode()) or int(expires) < time.time():
+        return None
+    client = urlsafe_b64decode(name + "=" * (-len(name) % 4)).decode("utf-8", "surrogateescape")
+    key = loaded.keys.named(client)
+    return None if key is None or key.refusal() else key
+
+
+def _signature(loaded: Signer, *parts: str) -> str:
+    secrets = "\0".join(loaded.signing_secrets).encode("utf-8", "surrogateescape")
+    key = sha256(secrets).digest() if secrets else _PROCESS_KEY
+    message = "\0".join(("upload", str(len(parts)), *parts)).encode("utf-8", "surrogateescape")
+    return hmac.new(key, message, sha256).hexdigest()
+
 
 LOCAL_OPERATOR = ClientKey(name="", admin=True)
 """The operator of a gateway without client keys."""

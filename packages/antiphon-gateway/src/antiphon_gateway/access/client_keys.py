@@ -21,7 +21,7 @@ from msgspec import structs
 
 from antiphon.http.origin import is_loopback
 from antiphon.providers.keys.secret import unique_name
-from antiphon_gateway.config.key_hash import HASH_PREFIX, digest_of, key_digest
+from antiphon_gateway.config.references import HASH_PREFIX, digest_of, key_digest
 from antiphon_gateway.config.settings import Config, KeyRules
 from antiphon_gateway.utc_time import utc_text
 

@@ -15,8 +15,8 @@ from antiphon.errors import CredentialError, StoreError, WireError
 from antiphon.http.messages import Response
 from antiphon_gateway.ledger.audit import Change, record_change
 from antiphon_gateway.observe.status import credential_row
+from antiphon_gateway.runtime.body_fields import read_body_as
 from antiphon_gateway.runtime.metered import MeteredRequest
-from antiphon_gateway.runtime.request_fields import read_body_as
 
 logger = logging.getLogger("antiphon.gateway")
 

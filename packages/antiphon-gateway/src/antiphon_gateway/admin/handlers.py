@@ -9,9 +9,9 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from functools import partial
+from functools import partial, reduce
 from itertools import groupby
-from operator import attrgetter
+from operator import add, attrgetter
 from typing import Annotated, Any
 
 import msgspec
@@ -26,7 +26,7 @@ from antiphon_gateway.config.schema import check_types, did_you_mean
 from antiphon_gateway.config.settings import KeyRules
 from antiphon_gateway.errors import error_response
 from antiphon_gateway.ledger.audit import Change, read_audit
-from antiphon_gateway.ledger.spend import DIMENSIONS, Dimension, SpendRow, spend
+from antiphon_gateway.ledger.spend import DIMENSIONS, NO_CALLS, SpendRow, spend
 from antiphon_gateway.ledger.stored_keys import (
     NameTaken,
     StoredKey,
@@ -35,8 +35,8 @@ from antiphon_gateway.ledger.stored_keys import (
     deleted,
     rotated,
 )
+from antiphon_gateway.runtime.body_fields import query_number, read_body_as
 from antiphon_gateway.runtime.metered import MeteredRequest
-from antiphon_gateway.runtime.request_fields import query_number, read_body_as
 from antiphon_gateway.utc_time import time_at, utc_text
 
 _DEFAULT_PAGE, _LARGEST_PAGE = 100, 1000
@@ -162,9 +162,8 @@ async def handle_spend(context: MeteredRequest) -> Response:
     database = context.services.database
     rows = await database.read_rows(partial(spend, by=by, since=since, until=until, keys=keys))
     limit = query_number(query, "limit", _LARGEST_PAGE, most=100 * _LARGEST_PAGE)
-    return Response.json(
-        {"since": since, "until": until, "rows": [spend_json(row, by) for row in rows[:limit]], "total": len(rows)}
-    )
+    shown = [{**{name: getattr(row, name) for name in by}, **row.numbers} for row in rows[:limit]]
+    return Response.json({"since": since, "until": until, "rows": shown, "total": len(rows)})
 
 
 async def handle_usage(context: MeteredRequest) -> Response:
@@ -196,24 +195,8 @@ async def usage_of(context: MeteredRequest, client: ClientKey) -> dict[str, Any]
     return usage
 
 
-def spend_json(row: SpendRow, by: tuple[Dimension, ...]) -> dict[str, Any]:
-    """A row of spend as JSON; cost is in dollars, None if no price is known."""
-    return {**{name: getattr(row, name) for name in by}, **_sums([row])}
-
-
 def _sums(rows: list[SpendRow]) -> dict[str, Any]:
-    costs = [row.cost for row in rows if row.cost is not None]
-    return {
-        "calls": sum(row.calls for row in rows),
-        "failed_calls": sum(row.failed_calls for row in rows),
-        "estimated_calls": sum(row.estimated_calls for row in rows),
-        "unpriced_calls": sum(row.unpriced_calls for row in rows),
-        "prompt_tokens": sum(row.usage.prompt_tokens for row in rows),
-        "completion_tokens": sum(row.usage.completion_tokens for row in rows),
-        "cached_tokens": sum(row.usage.cached_tokens for row in rows),
-        "reasoning_tokens": sum(row.usage.reasoning_tokens for row in rows),
-        "cost": float(sum(costs)) if costs or not rows else None,
-    }
+    return (reduce(add, rows) if rows else NO_CALLS).numbers
 
 
 async def _change_rules(

@@ -23,8 +23,8 @@ from antiphon.extensions import EXTENSIONS, find_part, load_part
 from antiphon.history.location import store_location
 from antiphon_gateway.access.client_keys import ClientKeys
 from antiphon_gateway.config.file import config_from_environment, load_config
+from antiphon_gateway.config.references import parse_store_url
 from antiphon_gateway.config.settings import Config, ProviderSettings, config_schema
-from antiphon_gateway.config.store_url import parse_store_url
 
 if TYPE_CHECKING:
     from antiphon_gateway.app import Gateway, TapeHandler

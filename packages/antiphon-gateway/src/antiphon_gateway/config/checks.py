@@ -26,8 +26,15 @@ from antiphon.tools.embedded import parse_setting
 from antiphon.wire.anthropic.dialects import DIALECTS as ANTHROPIC_DIALECTS
 from antiphon.wire.capabilities import capability_data, find_family
 from antiphon.wire.openai_chat.dialects import DIALECTS
-from antiphon_gateway.config.key_hash import HASH_PREFIX, key_digest
-from antiphon_gateway.config.optional_parts import HOW_TO_INSTALL_REDIS, has_redis, load_cache_watch
+from antiphon_gateway.config.references import (
+    HASH_PREFIX,
+    HOW_TO_INSTALL_REDIS,
+    InvalidStoreUrl,
+    has_redis,
+    key_digest,
+    load_cache_watch,
+    parse_store_url,
+)
 from antiphon_gateway.config.schema import Problem, did_you_mean
 from antiphon_gateway.config.settings import (
     OFFLINE,
@@ -37,7 +44,6 @@ from antiphon_gateway.config.settings import (
     GatewaySettings,
     ProviderSettings,
 )
-from antiphon_gateway.config.store_url import InvalidStoreUrl, parse_store_url
 
 _USE_REFERENCE = 'use "env:NAME" or "file:PATH"'
 _USE_HASH = f'use its hash ("{HASH_PREFIX}…", printed by `antiphon key new`), "env:NAME" or "file:PATH"'

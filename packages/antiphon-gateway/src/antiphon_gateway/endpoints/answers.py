@@ -30,13 +30,12 @@ from antiphon.wire.request import ModelRequest
 from antiphon_gateway.endpoints.answer_shapes import SHAPES
 from antiphon_gateway.endpoints.pass_through import api_of, forward, forward_url
 from antiphon_gateway.errors import provider_error_response
-from antiphon_gateway.generate.body_fields import with_requested_model
 from antiphon_gateway.generate.channels import Same
 from antiphon_gateway.generate.frame import StreamFrame
 from antiphon_gateway.generate.generation import STREAM_HEADERS
 from antiphon_gateway.generate.relay import Relay
+from antiphon_gateway.runtime.body_fields import query_number, with_requested_model
 from antiphon_gateway.runtime.metered import Handler, MeteredRequest
-from antiphon_gateway.runtime.request_fields import query_number
 from antiphon_gateway.state.answers import StoredAnswer, StoredResponse
 from antiphon_gateway.state.background import BackgroundAnswer, follow_stored
 from antiphon_gateway.state.continuing import (

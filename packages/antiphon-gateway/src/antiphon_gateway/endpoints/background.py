@@ -19,8 +19,8 @@ from antiphon.wire import formats
 from antiphon.wire.output import ModelOutput, ProviderError
 from antiphon_gateway.endpoints.answer_shapes import SHAPES, empty_response
 from antiphon_gateway.errors import overloaded
-from antiphon_gateway.generate.body_fields import top_level_fields
 from antiphon_gateway.generate.generation import ID_PREFIXES, STREAM_HEADERS, Generation
+from antiphon_gateway.runtime.body_fields import top_level_fields
 from antiphon_gateway.state.connection import ConnectionAnswers
 from antiphon_gateway.threads import STATE
 

@@ -35,10 +35,15 @@ from antiphon_gateway.endpoints.embedding_bodies import (
     write_openai_request,
 )
 from antiphon_gateway.endpoints.tokens import ESTIMATE_HEADER
-from antiphon_gateway.generate.body_fields import read_model_name, replace_model, top_level_fields, with_model
 from antiphon_gateway.observe.record import estimated_tokens, prompt_estimate
+from antiphon_gateway.runtime.body_fields import (
+    read_model_name,
+    read_object,
+    replace_model,
+    top_level_fields,
+    with_model,
+)
 from antiphon_gateway.runtime.metered import MeteredRequest, count_copy
-from antiphon_gateway.runtime.request_fields import read_object
 
 OPENAI_FORMATS = ("openai-chat", "openai-responses")
 """The formats whose providers have `/v1/embeddings`."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from antiphon_gateway.admin import credentials, status_login
 from antiphon_gateway.admin import handlers as admin
-from antiphon_gateway.endpoints import answers, models, ollama, readiness
+from antiphon_gateway.endpoints import answers, models, readiness
 from antiphon_gateway.endpoints.background import Answering
 from antiphon_gateway.endpoints.embeddings import Embedding
 from antiphon_gateway.endpoints.pass_through import PassThrough
@@ -32,7 +32,7 @@ KEPT: Mapping[str, type[MeteredRequest]] = dict.fromkeys(STATE_FIELDS, Answering
 
 HANDLERS: dict[str, Handler] = {
     name.removeprefix("handle_"): handler
-    for module in (credentials, status_login, admin, answers, models, ollama, conversations, readiness)
+    for module in (credentials, status_login, admin, answers, models, conversations, readiness)
     for name, handler in vars(module).items()
     if name.startswith("handle_")
 }

@@ -22,10 +22,9 @@ from antiphon.providers.presets import Preset
 from antiphon.providers.routes import Target
 from antiphon.wire import formats
 from antiphon.wire.request import ModelRequest, ToolDefinition
-from antiphon_gateway.generate.body_fields import replace_model
 from antiphon_gateway.generate.server_state import expand_state
+from antiphon_gateway.runtime.body_fields import read_object, replace_model
 from antiphon_gateway.runtime.metered import MeteredRequest, count_copy
-from antiphon_gateway.runtime.request_fields import read_object
 from antiphon_gateway.state.continuing import STATE_FIELDS
 from antiphon_gateway.threads import COUNTING, STATE
 

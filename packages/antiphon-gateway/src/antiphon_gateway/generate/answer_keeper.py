@@ -22,9 +22,9 @@ from antiphon.wire import Format
 from antiphon.wire.delta import Assembler, ModelOutputDelta
 from antiphon.wire.output import ModelOutput
 from antiphon.wire.streams.sse import SseReader
-from antiphon_gateway.generate.body_fields import top_level_fields
 from antiphon_gateway.generate.preparer import PreparedRequest, Preparer
 from antiphon_gateway.generate.server_state import conversation_id
+from antiphon_gateway.runtime.body_fields import top_level_fields
 from antiphon_gateway.runtime.metered import MeteredRequest
 from antiphon_gateway.state.answers import StoredAnswer
 from antiphon_gateway.state.continuing import previous_response_id, should_store

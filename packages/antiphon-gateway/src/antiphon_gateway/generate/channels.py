@@ -29,9 +29,9 @@ from antiphon.wire.loss import Loss
 from antiphon.wire.output import ProviderError
 from antiphon.wire.streams.sse import MAX_EVENT, SseReader
 from antiphon_gateway.generate.answer_keeper import AnswerRecording
-from antiphon_gateway.generate.body_fields import StreamModel, split_events
 from antiphon_gateway.generate.frame import StreamFrame
 from antiphon_gateway.observe.record import Record
+from antiphon_gateway.runtime.body_fields import StreamModel, split_events
 
 Scrub = Callable[[ProviderError], ProviderError]
 _BLANK_LINES = (b"\n\n", b"\n\r\n", b"\r\r")

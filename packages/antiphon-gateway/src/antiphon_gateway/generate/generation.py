@@ -31,7 +31,6 @@ from antiphon_gateway.access.accounts import priced_targets
 from antiphon_gateway.access.client_keys import ClientKey
 from antiphon_gateway.errors import Overloaded, error_response
 from antiphon_gateway.generate.answer_keeper import AnswerKeeper, AnswerRecording
-from antiphon_gateway.generate.body_fields import with_model, with_requested_model
 from antiphon_gateway.generate.channels import Channel, Same, Translate
 from antiphon_gateway.generate.failover import StreamFailover, first_token_limit
 from antiphon_gateway.generate.frame import StreamFrame
@@ -39,6 +38,7 @@ from antiphon_gateway.generate.preparer import USAGE_ON_REQUEST, PreparedRequest
 from antiphon_gateway.generate.relay import EarlyStart, Relay
 from antiphon_gateway.observe.record import prompt_estimate
 from antiphon_gateway.routes import Endpoint
+from antiphon_gateway.runtime.body_fields import with_model, with_requested_model
 from antiphon_gateway.runtime.loaded import LoadedConfig
 from antiphon_gateway.runtime.metered import MeteredRequest
 from antiphon_gateway.runtime.services import Services

@@ -29,7 +29,7 @@ from antiphon.providers.engine.reply import UpstreamFailed, whole_reader
 from antiphon.providers.routes import Target
 from antiphon.repair import add_system_message, declare_called_tools, repair
 from antiphon.repair.action import Action
-from antiphon.repair.sequence import is_legal
+from antiphon.repair.sequence import is_legal, is_plain
 from antiphon.wire import Format
 from antiphon.wire.call_restorer import must_restore_calls
 from antiphon.wire.capabilities import CapabilityOverride, CapabilityTable, facts_in_refusal
@@ -38,7 +38,10 @@ from antiphon.wire.loss import Loss
 from antiphon.wire.openai_chat.dialects import UNKNOWN_HOST
 from antiphon.wire.output import ProviderError
 from antiphon.wire.request import Message, ModelRequest, ToolDefinition, server_state
-from antiphon_gateway.generate.body_fields import (
+from antiphon_gateway.generate.server_state import check_server_state, expand_state
+from antiphon_gateway.generate.volatile_lines import normalise_lines
+from antiphon_gateway.observe.record import CacheCheck, CacheWatch
+from antiphon_gateway.runtime.body_fields import (
     INCLUDE_USAGE,
     replace_model,
     stream_options,
@@ -46,9 +49,6 @@ from antiphon_gateway.generate.body_fields import (
     with_stream_requested,
     with_usage_requested,
 )
-from antiphon_gateway.generate.server_state import check_server_state, expand_state
-from antiphon_gateway.generate.volatile_lines import normalise_lines
-from antiphon_gateway.observe.cache_record import CacheCheck, CacheWatch
 from antiphon_gateway.runtime.metered import MeteredRequest, count_copy
 from antiphon_gateway.state.continuing import STATE_FIELDS, to_provider_error
 from antiphon_gateway.threads import STATE
@@ -270,10 +270,13 @@ class Preparer:
         if provider.format != format_name or not provider.accepts_unchanged_bodies or self.endpoint.resource:
             return None
         request = self._parsed or self.parse()
-        if target.model != request.model or format_name in STATE_FIELDS or not _has_only_text(request.messages):
+        if target.model != request.model or format_name in STATE_FIELDS:
             return None
-        if self.loaded.config.gateway.repair and not is_legal(request.messages, provider.wire.spec.sequence_rule):
-            return None
+        if not is_plain(messages := request.messages):
+            if not _has_only_text(messages):
+                return None
+            if self.loaded.config.gateway.repair and not is_legal(messages, provider.wire.spec.sequence_rule):
+                return None
         return self._pass_through(target, provider, self.body)
 
     def _pass_through(self, target: Target, provider: Provider, body: bytes) -> PreparedRequest:

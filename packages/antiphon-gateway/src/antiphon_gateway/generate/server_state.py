@@ -22,9 +22,8 @@ from antiphon.wire.request import ModelRequest, server_state
 from antiphon_gateway.access.client_keys import ClientKey
 from antiphon_gateway.routes import Endpoint
 from antiphon_gateway.runtime.services import Services
-from antiphon_gateway.state.compactions import expand_compactions
 from antiphon_gateway.state.connection import ConnectionAnswers
-from antiphon_gateway.state.continuing import FORMAT, continue_from, previous_response_id
+from antiphon_gateway.state.continuing import FORMAT, continue_from, expand_compactions, previous_response_id
 
 _ADVICE = {
     "conversation": "create it with POST /v1/conversations, or send the earlier items in input",

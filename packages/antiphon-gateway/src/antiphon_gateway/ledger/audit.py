@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from antiphon.history.sql.database import Database
 from antiphon.http.messages import ClientRequest
@@ -45,7 +45,7 @@ class Change(Struct, frozen=True, kw_only=True):
         return cls(operator=operator.name or LOCAL, peer=peer, action=action, target=target, details=details)
 
 
-class AuditRow(Struct, frozen=True, kw_only=True):
+class AuditRow(Struct, frozen=True):
     """A row of the log."""
 
     id: int
@@ -59,16 +59,8 @@ class AuditRow(Struct, frozen=True, kw_only=True):
 
 def write_audit(database: Database, db: Any, change: Change) -> None:
     """Add a row, in the transaction of the change."""
-    database.execute(
-        db,
-        _INSERT,
-        at=now_microseconds(),
-        operator=change.operator,
-        peer=change.peer,
-        action=change.action,
-        target=change.target,
-        details=msgspec.json.encode(change.details).decode(),
-    )
+    values = {**structs.asdict(change), "details": msgspec.json.encode(change.details).decode()}
+    database.execute(db, _INSERT, at=now_microseconds(), **values)
 
 
 def record_change(database: Database, change: Change) -> None:
@@ -81,14 +73,6 @@ def read_audit(database: Database, *, before: int | None = None, limit: int) -> 
     """The newest rows, from before the row with that id."""
     found = database.rows(_LIST, before=_NEWEST if before is None else before, most=limit)
     return [
-        AuditRow(
-            id=number,
-            at=time_at(at),
-            operator=operator,
-            peer=peer,
-            action=action,
-            target=target,
-            details=msgspec.json.decode(details),
-        )
+        AuditRow(number, time_at(at), operator, peer, action, target, msgspec.json.decode(details))
         for number, at, operator, peer, action, target, details in found
     ]

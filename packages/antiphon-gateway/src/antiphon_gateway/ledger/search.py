@@ -67,8 +67,8 @@ class RequestFilter(Struct, frozen=True, kw_only=True):
             raise AntiphonError(f"day is a date as 2026-11-30, not {self.day[:40]!r}") from None
 
 
-class FoundAttempt(Struct, frozen=True, kw_only=True):
-    """One request to a provider. `time` is when it ended."""
+class FoundAttempt(Struct, frozen=True):
+    """One request to a provider, in the order of the columns. `time` is when it ended."""
 
     time: datetime
     request_id: str
@@ -142,11 +142,7 @@ def _attempts(database: Database, ids: list[int]) -> list[FoundAttempt]:
     if not ids:
         return []
     statement = f"SELECT {', '.join(_COLUMNS)} FROM attempts WHERE {database.one_of('id', 'ids')} ORDER BY id DESC"
-    fields = ("time", *FoundAttempt.__struct_fields__[1:])
-    return [
-        FoundAttempt(**dict(zip(fields, (time_at(at), *rest), strict=True)))
-        for at, *rest in database.rows(statement, ids=ids)
-    ]
+    return [FoundAttempt(time_at(at), *rest) for at, *rest in database.rows(statement, ids=ids)]
 
 
 def _conditions(database: Database, wanted: RequestFilter) -> tuple[list[str] | None, dict[str, Any]]:

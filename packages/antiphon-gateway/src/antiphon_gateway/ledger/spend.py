@@ -2,23 +2,32 @@
 
 Whole days are read from the sums per day and only parts of days from rows, in one statement: the result is of one moment. A call
 without a known price is counted, and not in the cost.
+
+`LedgerTotals` has what clients used per day and month (`CounterStore`). Workers and hosts share counters through the ledger if
+there is no shared store, and new counters begin with it. What this process counted is in the ledger as rows, so its rows are
+written first, and the totals then contain them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import date, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from operator import attrgetter
 from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
 
+from antiphon.errors import SharedStoreUnavailable, StoreError
 from antiphon.history.sql.database import Database
 from antiphon.parts import TokenUsage
+from antiphon_gateway.ledger.database import OperatorDatabase
+from antiphon_gateway.ledger.ledger import UsageLedger
 from antiphon_gateway.ledger.row import DAY_MICROSECONDS
 from antiphon_gateway.ledger.writer import ALL_KEYS, TOKEN_COLUMNS
-from antiphon_gateway.utc_time import date_of, microseconds_of
+from antiphon_gateway.share.counts import NOTHING, Amount, Period
+from antiphon_gateway.threads import BUDGETS
+from antiphon_gateway.utc_time import date_of, day_of, microseconds_of
 
 Dimension: TypeAlias = Literal["key", "model", "provider", "day"]
 DIMENSIONS: tuple[Dimension, ...] = ("key", "model", "provider", "day")
@@ -66,6 +75,24 @@ class SpendRow(Struct, frozen=True, kw_only=True, gc=False):
             cost=cost,
         )
 
+    @property
+    def numbers(self) -> dict[str, Any]:
+        """What was added up, without names, as JSON; `cost` is in dollars."""
+        return {
+            "calls": self.calls,
+            "failed_calls": self.failed_calls,
+            "estimated_calls": self.estimated_calls,
+            "unpriced_calls": self.unpriced_calls,
+            "prompt_tokens": self.usage.prompt_tokens,
+            "completion_tokens": self.usage.completion_tokens,
+            "cached_tokens": self.usage.cached_tokens,
+            "reasoning_tokens": self.usage.reasoning_tokens,
+            "cost": None if self.cost is None else float(self.cost),
+        }
+
+
+NO_CALLS = SpendRow(cost=Decimal(0))
+
 
 def spend(
     database: Database,
@@ -98,7 +125,7 @@ SELECT {"n.name" if "key" in by else "NULL"}, s.* FROM (
     FROM ({source}) d {buckets} {f"GROUP BY {', '.join(groups)}" if by else "HAVING count(*) > 0"}
 ) s {names}
 """
-    rows = [_row(*row) for row in database.rows(statement, replan=True, **values)]
+    rows = [_row(row) for row in database.rows(statement, replan=True, **values)]
     return sorted(rows, key=attrgetter(*by)) if by else rows
 
 
@@ -175,24 +202,9 @@ def _estimated_calls(database: Database) -> str:
     return f"CAST(sum(CASE WHEN d.bucket_id IN ({', '.join(estimated)}) THEN d.calls ELSE 0 END) AS bigint)"
 
 
-def _row(
-    key: str | None,
-    _: int | None,
-    model: str | None,
-    provider: str | None,
-    day: int | None,
-    calls: int,
-    failed: int,
-    priced: int,
-    prompt: int,
-    completion: int,
-    cached: int,
-    written: int,
-    written_1h: int,
-    reasoning: int,
-    cost: int,
-    estimated: int,
-) -> SpendRow:
+def _row(row: Sequence[Any]) -> SpendRow:
+    key, _, model, provider, day, calls, failed, priced, prompt, completion, cached, written, *rest = row
+    written_1h, reasoning, cost, estimated = rest
     return SpendRow(
         key=key,
         model=model,
@@ -206,3 +218,48 @@ def _row(
         cache_write_1h_tokens=written_1h,
         cost=Decimal(cost).scaleb(-9) if priced else None,
     )
+
+
+_FLUSH_SECONDS = 5.0
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class LedgerTotals:
+    """The totals of clients in one process's ledger and database."""
+
+    def __init__(self, ledger: UsageLedger, database: OperatorDatabase) -> None:
+        self._ledger = ledger
+        self._database = database
+
+    async def count(self, added: Mapping[Period, Amount]) -> dict[Period, Amount]:
+        """The totals, with what was added. Raises `SharedStoreUnavailable`."""
+        try:
+            return await BUDGETS.run(self._read, list(added))
+        except StoreError as error:
+            raise SharedStoreUnavailable(str(error)) from error
+
+    def _read(self, periods: list[Period]) -> dict[Period, Amount]:
+        if not self._ledger.flush(_FLUSH_SECONDS):
+            reason = self._ledger.status.problem or "it takes too long"
+            raise SharedStoreUnavailable(f"the usage ledger cannot write: {reason}")
+        totals = dict.fromkeys(periods, NOTHING)
+        if not periods or not self._database.exists:
+            return totals
+        since = _EPOCH + timedelta(days=min(period.start for period in periods))
+        clients = list({period.client for period in periods})
+        rows = self._database.run_now(lambda opened: spend(opened, ("key", "day"), since=since, keys=clients))
+        used: dict[str, list[SpendRow]] = {}
+        for row in rows:
+            used.setdefault(row.key or "", []).append(row)
+        return {
+            period: sum((_amount(row) for row in used.get(period.client, ()) if _is_in(row, period)), NOTHING)
+            for period in periods
+        }
+
+
+def _is_in(row: SpendRow, period: Period) -> bool:
+    return row.day is not None and period.start <= day_of(row.day) < period.end
+
+
+def _amount(row: SpendRow) -> Amount:
+    return Amount(row.usage.total_tokens, int((row.cost or 0) * 1_000_000_000))

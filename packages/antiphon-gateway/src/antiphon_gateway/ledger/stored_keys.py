@@ -20,7 +20,7 @@ from antiphon.errors import AntiphonError, StoreError
 from antiphon.history.sql.database import Database
 from antiphon.ids import new_id
 from antiphon_gateway.access.client_keys import ClientKey, client_of, hash_key, new_key
-from antiphon_gateway.config.key_hash import key_digest
+from antiphon_gateway.config.references import key_digest
 from antiphon_gateway.config.settings import KeyRules
 from antiphon_gateway.ledger.audit import Change, write_audit
 from antiphon_gateway.ledger.database import OperatorDatabase

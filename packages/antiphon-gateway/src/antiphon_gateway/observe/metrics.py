@@ -1,23 +1,26 @@
 """`Metrics`: what the gateway counts, and the text that Prometheus scrapes.
 
-The number of series is bounded. `model` is the route as written in the configuration, `other` for the rest: clients cannot
-create series by inventing models. `what` of a loss is a field name of the formats, `other` for anything else or above a limit.
-All other labels come from the configuration or a closed list.
+`model` is the route as written in the configuration, `other` for the rest: clients cannot create series by inventing models.
+`what` of a loss is a field name of the formats, `other` for anything else or above a limit. All other labels come from the
+configuration or a closed list.
 
 Workers share their counts through `WorkerFiles`, and a scrape of any worker returns the sum. The states of credentials and
 of the shared store are reported per worker, because each worker has its own.
+
+A family (`Counter`, `Gauge`, `Histogram`) has a series of numbers per set of label values: one number, or bucket counts and their
+sum. Series with the same labels add up number by number, so workers are merged by one rule. Above a limit values go to a series
+whose labels are all `other`. Nothing here locks; a worker counts in the thread of its event loop.
 """
 
 from __future__ import annotations
 
-import logging
 import re
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from typing import TYPE_CHECKING, TypeVar, get_args
+from typing import TYPE_CHECKING, ClassVar, TypeAlias, get_args
 
 import msgspec
 from msgspec import Struct
@@ -26,20 +29,120 @@ from antiphon.http.server.application import Traffic
 from antiphon.providers.call import Attempt
 from antiphon.providers.keys.health import CredentialStatus, KeyState
 from antiphon.providers.keys.target_health import CircuitStatus
-from antiphon_gateway.observe.instruments import OTHER, Counter, Family, Gauge, Histogram, Rows, add_rows
 from antiphon_gateway.observe.record import CHAT_PAGE, Record
 from antiphon_gateway.share.workers import WorkerFiles
 
 if TYPE_CHECKING:
     from antiphon_gateway.ledger.ledger import Label, LedgerStatus, Spent
 
-_Family = TypeVar("_Family", bound=Family)
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+OTHER = "other"
+
+Rows: TypeAlias = dict[tuple[str, ...], list[float]]
+
+_MAX_SERIES = 2000
+_ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
+
+
+class Family:
+    """What the three kinds share: rows by label values, their limit, and their text."""
+
+    kind: ClassVar[str]
+
+    def __init__(self, name: str, help_text: str, labels: Sequence[str] = (), *, most_rows: int = _MAX_SERIES) -> None:
+        self.name = name
+        self.help_text = help_text
+        self.labels = tuple(labels)
+        self.rows: Rows = {}
+        self._most_rows = most_rows
+        self._width = 1
+
+    def series(self, labels: tuple[str, ...]) -> list[float]:
+        """The row of these label values; a new one if there is none and the limit allows it."""
+        if labels not in self.rows and len(self.rows) >= self._most_rows:
+            labels = (OTHER,) * len(self.labels)
+        return self.rows.setdefault(labels, [0.0] * self._width)
+
+    def text(self, rows: Mapping[tuple[str, ...], Sequence[float]]) -> str:
+        """Rows of this family, as a scrape reads them."""
+        lines = [f"# HELP {self.name} {self.help_text}", f"# TYPE {self.name} {self.kind}"]
+        for labels in sorted(rows):
+            lines += self.lines(labels, rows[labels])
+        return "\n".join(lines) + "\n"
+
+    def lines(self, labels: tuple[str, ...], series: Sequence[float]) -> Iterable[str]:
+        """One row of this family as text."""
+        return (f"{self.name}{self._braced(labels)} {_number(series[0])}",)
+
+    def _braced(self, labels: tuple[str, ...], bound: str = "") -> str:
+        pairs = [f'{name}="{value.translate(_ESCAPES)}"' for name, value in zip(self.labels, labels, strict=True)]
+        if bound:
+            pairs.append(f'le="{bound}"')
+        return f"{{{','.join(pairs)}}}" if pairs else ""
+
+
+class Counter(Family):
+    """A number that only grows."""
+
+    kind = "counter"
+
+    def add(self, labels: tuple[str, ...] = (), amount: float = 1) -> None:
+        """Add one, or `amount`."""
+        (self.rows.get(labels) or self.series(labels))[0] += amount
+
+
+class Gauge(Family):
+    """A number that goes up and down."""
+
+    kind = "gauge"
+
+    def set(self, labels: tuple[str, ...], value: float) -> None:
+        """Set it to `value`."""
+        self.series(labels)[0] = value
+
+
+class Histogram(Family):
+    """How many observations fell under each of some fixed bounds, and their sum."""
+
+    kind = "histogram"
+
+    def __init__(self, name: str, help_text: str, labels: Sequence[str], bounds: Sequence[float]) -> None:
+        super().__init__(name, help_text, labels)
+        self._bounds = tuple(bounds)
+        self._width = len(bounds) + 2
+
+    def observe(self, labels: tuple[str, ...], value: float) -> None:
+        """Record one observation."""
+        series = self.rows.get(labels) or self.series(labels)
+        series[bisect_left(self._bounds, value)] += 1
+        series[-1] += value
+
+    def lines(self, labels: tuple[str, ...], series: Sequence[float]) -> Iterable[str]:
+        total = 0.0
+        for bound, count in zip((*map(_number, self._bounds), "+Inf"), series, strict=False):
+            total += count
+            yield f"{self.name}_bucket{self._braced(labels, bound)} {_number(total)}"
+        yield f"{self.name}_sum{self._braced(labels)} {_number(series[-1])}"
+        yield f"{self.name}_count{self._braced(labels)} {_number(total)}"
+
+
+def add_rows(total: Rows, more: Iterable[tuple[Sequence[str], Sequence[float]]]) -> None:
+    """Add rows to `total`, number by number where the labels are the same."""
+    for labels, series in more:
+        known = total.get(tuple(labels))
+        total[tuple(labels)] = list(series) if known is None else [a + b for a, b in zip(known, series, strict=True)]
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if float(value).is_integer() else repr(value)
+
 
 STATES: tuple[KeyState, ...] = get_args(KeyState)
 
 _SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 60, 120, 300, 600)
 _FIRST_TOKEN_SECONDS = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 60)
 _OVERHEAD_SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1)
+_BOUNDS = {"first_token_seconds": _FIRST_TOKEN_SECONDS, "overhead_seconds": _OVERHEAD_SECONDS}
 
 _FAMILIES = """
 requests_total: client_format upstream_format provider model status streamed key: Requests answered.
@@ -72,8 +175,6 @@ workers: version: Serving workers, by version.
 """
 """Each metric: its name without `antiphon_`, its labels, and what it says."""
 _TEXTS = {line.partition(":")[0]: line.split(": ", 2)[1:] for line in _FAMILIES.strip().splitlines()}
-
-logger = logging.getLogger("antiphon.gateway")
 
 _WORD = re.compile(r"[a-z$][a-z0-9_.$-]{0,39}", re.ASCII | re.IGNORECASE)
 _MAX_LOSS_LABELS = 64
@@ -122,36 +223,15 @@ class Metrics:
         self._has_ended = False
         self._families: dict[str, Family] = {}
         self._series: dict[tuple[str, str, str, str, int, bool, str], _Series] = {}
-        self._requests = self._register(Counter, "requests_total")
-        self._tokens = self._register(Counter, "tokens_total")
-        self._seconds = self._register(Histogram, "request_seconds", _SECONDS)
-        self._first_token = self._register(Histogram, "first_token_seconds", _FIRST_TOKEN_SECONDS)
-        self._overhead = self._register(Histogram, "overhead_seconds", _OVERHEAD_SECONDS)
-        self._repairs = self._register(Counter, "repairs_total")
-        self._losses = self._register(Counter, "losses_total")
-        self._attempts = self._register(Counter, "upstream_attempts_total")
-        self._failures = self._register(Counter, "upstream_failures_total")
-        self._tool_calls = self._register(Counter, "tool_calls_total")
-        self._tool_seconds = self._register(Histogram, "tool_seconds", _SECONDS)
-        self._reloads = self._register(Counter, "reloads_total")
-        self._log_failures = self._register(Counter, "log_failures_total")
-        self._in_flight = self._register(Gauge, "requests_in_flight")
-        self._connections = self._register(Gauge, "connections")
-        self._credentials = self._register(Gauge, "credentials")
-        self._circuits = self._register(Gauge, "circuits_open")
-        self._shared = self._register(Gauge, "shared_store_up")
-        self._ledger_tokens = self._register(Counter, "ledger_tokens_total")
-        self._ledger_cost = self._register(Counter, "ledger_cost_dollars_total")
-        self._ledger_unpriced = self._register(Counter, "ledger_unpriced_calls_total")
-        self._ledger_rows = self._register(Counter, "ledger_rows_total")
-        self._ledger_lost = self._register(Counter, "ledger_rows_lost_total")
-        self._ledger_errors = self._register(Counter, "ledger_write_errors_total")
-        self._ledger_pending = self._register(Gauge, "ledger_rows_pending")
-        self._info = self._register(Gauge, "workers")
-        self._info.set((version,), 1)
+        self._counters: dict[str, Counter] = {}
+        self._gauges: dict[str, Gauge] = {}
+        self._times: dict[str, Histogram] = {}
+        for name, (labels, text) in _TEXTS.items():
+            self._register(name, labels.split(), text)
+        self._gauges["workers"].set((version,), 1)
         for outcome in ("applied", "refused"):
-            self._reloads.series((outcome,))
-        for single in (self._log_failures, self._connections):
+            self._counters["reloads_total"].series((outcome,))
+        for single in (self._counters["log_failures_total"], self._gauges["connections"]):
             single.series(())
         self.traffic = Traffic()
         """Open connections and requests in progress. The listeners count them."""
@@ -197,7 +277,7 @@ class Metrics:
                 row[bisect_left(_OVERHEAD_SECONDS, overhead)] += 1
                 row[-1] += overhead
             if record.first_token_seconds is not None:
-                self._first_token.observe((record.provider, model), record.first_token_seconds)
+                self._times["first_token_seconds"].observe((record.provider, model), record.first_token_seconds)
             if usage is not None:
                 rows = series.tokens
                 for kind, count in (
@@ -223,97 +303,101 @@ class Metrics:
         client_format, upstream_format, provider, model, status, streams, key = labels
         stream_label = "true" if streams else "false"
         names = (client_format, upstream_format, provider, model, str(status), stream_label, key)
-        series = _Series(labels, self._requests.series(names), self._seconds.series((client_format, provider, model)))
+        series = _Series(
+            labels,
+            self._counters["requests_total"].series(names),
+            self._times["request_seconds"].series((client_format, provider, model)),
+        )
         if len(self._series) >= _MAX_CACHED:
             self._series.clear()
         self._series[labels] = series
         return series
 
     def _overhead_row(self, series: _Series) -> list[float]:
-        series.overhead = self._overhead.series(series.labels[:2])
+        series.overhead = self._times["overhead_seconds"].series(series.labels[:2])
         return series.overhead
 
     def _attempts_row(self, series: _Series) -> list[float]:
-        series.attempts = self._attempts.series((series.labels[2],))
+        series.attempts = self._counters["upstream_attempts_total"].series((series.labels[2],))
         return series.attempts
 
     def _tokens_row(self, series: _Series, kind: str) -> list[float]:
         _, _, provider, model, _, _, key = series.labels
-        row = series.tokens[kind] = self._tokens.series((kind, provider, model, key))
+        row = series.tokens[kind] = self._counters["tokens_total"].series((kind, provider, model, key))
         return row
 
     def _count_attempts(self, attempts: Sequence[Attempt]) -> None:
         for attempt in attempts:
-            self._attempts.add((attempt.provider,))
+            self._counters["upstream_attempts_total"].add((attempt.provider,))
             if attempt.error is not None:
-                self._failures.add((attempt.provider, attempt.error.kind))
+                self._counters["upstream_failures_total"].add((attempt.provider, attempt.error.kind))
 
     def _count_changes(self, record: Record) -> None:
         for action in record.repairs:
-            self._repairs.add((action.kind,))
+            self._counters["repairs_total"].add((action.kind,))
         for loss in record.losses:
-            self._losses.add((self._loss_label(loss.what),))
+            self._counters["losses_total"].add((self._loss_label(loss.what),))
 
     def tool_call(self, tool: str, outcome: str, seconds: float) -> None:
         """A tool call of the chat page ended. `tool` is empty if there is none of that name: models invent them."""
-        self._tool_calls.add((tool or OTHER, outcome))
-        self._tool_seconds.observe((tool or OTHER,), seconds)
+        self._counters["tool_calls_total"].add((tool or OTHER, outcome))
+        self._times["tool_seconds"].observe((tool or OTHER,), seconds)
 
     def reloaded(self, *, is_applied: bool) -> None:
         """The configuration was reloaded or rejected."""
-        self._reloads.add(("applied" if is_applied else "refused",))
+        self._counters["reloads_total"].add(("applied" if is_applied else "refused",))
 
     def log_failed(self) -> None:
         """A log line could not be written."""
-        self._log_failures.add()
+        self._counters["log_failures_total"].add()
 
     def set_credentials(self, credentials: Mapping[str, Sequence[CredentialStatus]]) -> None:
         """Set the states of the credentials of each provider."""
         worker = self._worker
-        self._credentials.rows.clear()
+        self._gauges["credentials"].rows.clear()
         for provider, statuses in credentials.items():
             for state in STATES:
-                self._credentials.set(
+                self._gauges["credentials"].set(
                     (worker, provider, state), sum(status.health.state == state for status in statuses)
                 )
 
     def set_circuits(self, circuits: Sequence[CircuitStatus]) -> None:
         """Set the circuits that are not closed."""
-        self._circuits.rows.clear()
+        self._gauges["circuits_open"].rows.clear()
         for circuit in circuits:
-            self._circuits.set((self._worker, circuit.target.provider, circuit.target.model, circuit.state), 1)
+            self._gauges["circuits_open"].set(
+                (self._worker, circuit.target.provider, circuit.target.model, circuit.state), 1
+            )
 
     def set_store_up(self, *, is_unavailable: bool) -> None:
         """Set whether the shared store is available."""
-        self._shared.set((self._worker,), 0 if is_unavailable else 1)
+        self._gauges["shared_store_up"].set((self._worker,), 0 if is_unavailable else 1)
 
     def set_ledger(self, status: LedgerStatus) -> None:
         """Set the state of the usage ledger of this process."""
-        for family, value in (
-            (self._ledger_rows, status.written_rows),
-            (self._ledger_lost, status.lost_rows),
-            (self._ledger_errors, status.write_errors),
-            (self._ledger_pending, status.pending_rows),
-        ):
-            family.series(())[0] = value
+        self._counters["ledger_rows_total"].series(())[0] = status.written_rows
+        self._counters["ledger_rows_lost_total"].series(())[0] = status.lost_rows
+        self._counters["ledger_write_errors_total"].series(())[0] = status.write_errors
+        self._gauges["ledger_rows_pending"].set((), status.pending_rows)
 
     def add_spend(self, spent: Mapping[Label, Spent]) -> None:
         """Add what rows of the ledger used, by provider, requested model and key."""
         for (provider, requested, key), sums in spent.items():
             model = self._route(requested)
-            self._ledger_tokens.add(("prompt", provider, model, key), sums.prompt_tokens)
-            self._ledger_tokens.add(("completion", provider, model, key), sums.completion_tokens)
+            self._counters["ledger_tokens_total"].add(("prompt", provider, model, key), sums.prompt_tokens)
+            self._counters["ledger_tokens_total"].add(("completion", provider, model, key), sums.completion_tokens)
             if sums.calls > sums.unpriced_calls:
-                self._ledger_cost.add((provider, model, key), sums.nanodollars / 1e9)
+                self._counters["ledger_cost_dollars_total"].add((provider, model, key), sums.nanodollars / 1e9)
             if sums.unpriced_calls:
-                self._ledger_unpriced.add((provider, model, key), sums.unpriced_calls)
+                self._counters["ledger_unpriced_calls_total"].add((provider, model, key), sums.unpriced_calls)
 
     def render(self, credentials: Mapping[str, Sequence[CredentialStatus]] | None = None) -> bytes:
         """The text of a scrape: the sum over all workers. `credentials` are their present states, by provider."""
         if credentials is not None:
             self.set_credentials(credentials)
         self.share()
-        snapshots = [self._snapshot(), *self._snapshots_of_others()]
+        others = self._snapshots.read_others("metrics", _Snapshot) if self._snapshots is not None else ()
+        snapshots = [self._snapshot(), *others]
         oldest = self._clock() - _STALE_SECONDS
         text = []
         for name, family in self._families.items():
@@ -340,26 +424,25 @@ class Metrics:
         return self._snapshots.worker if self._snapshots is not None else ""
 
     def _snapshot(self) -> _Snapshot:
-        self._in_flight.set((), self.traffic.requests_in_progress)
-        self._connections.set((), self.traffic.connections)
+        self._gauges["requests_in_flight"].set((), self.traffic.requests_in_progress)
+        self._gauges["connections"].set((), self.traffic.connections)
         families = {name: list(family.rows.items()) for name, family in self._families.items()}
         return _Snapshot(self._clock(), self._has_ended, families)
 
-    def _snapshots_of_others(self) -> Iterable[_Snapshot]:
-        for data in self._snapshots.read_others("metrics") if self._snapshots is not None else ():
-            try:
-                yield msgspec.json.decode(data, type=_Snapshot)
-            except msgspec.DecodeError:
-                logger.warning("skipping unreadable metrics of another worker")
-
     def _loss_label(self, what: str) -> str:
-        rows = self._losses.rows
+        rows = self._counters["losses_total"].rows
         if (what,) in rows:
             return what
         return what if len(rows) < _MAX_LOSS_LABELS and _WORD.fullmatch(what) else OTHER
 
-    def _register(self, kind: type[_Family], name: str, *bounds: Sequence[float]) -> _Family:
-        labels, text = _TEXTS[name]
-        family = kind(f"antiphon_{name}", text, labels.split(), *bounds)
-        self._families[family.name] = family
-        return family
+    def _register(self, name: str, labels: list[str], text: str) -> None:
+        """Make a metric. As everywhere, its name says its kind."""
+        family: Family
+        full_name = f"antiphon_{name}"
+        if name.endswith("_total"):
+            family = self._counters[name] = Counter(full_name, text, labels)
+        elif name.endswith("_seconds"):
+            family = self._times[name] = Histogram(full_name, text, labels, _BOUNDS.get(name, _SECONDS))
+        else:
+            family = self._gauges[name] = Gauge(full_name, text, labels)
+        self._families[full_name] = family

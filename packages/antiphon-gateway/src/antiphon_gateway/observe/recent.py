@@ -10,7 +10,6 @@ so they run in a thread; the event loop only hands over what is new.
 
 from __future__ import annotations
 
-import logging
 import math
 import time
 from bisect import bisect_left
@@ -24,12 +23,9 @@ from msgspec import Struct, field, structs
 
 from antiphon.errors import StoreBusy
 from antiphon.providers.call import Attempt
-from antiphon_gateway.observe.cache_record import CacheRecord
-from antiphon_gateway.observe.record import CLIENT_ERRORS, Outcome, Record, request_outcome
+from antiphon_gateway.observe.record import CLIENT_ERRORS, CacheRecord, Outcome, Record, request_outcome
 from antiphon_gateway.share.workers import WorkerFiles
 from antiphon_gateway.threads import RECORDS
-
-logger = logging.getLogger("antiphon.gateway")
 
 MAX_RECORDS = 500
 MAX_REFUSED = 50
@@ -260,7 +256,8 @@ class RecentRequests:
     def activity(self) -> Activity:
         """The same in this thread, which need not be that of the event loop: what that changes is copied in one step."""
         own = [_record(each) for each in [*self._last, *self._refused]]
-        activities = [Activity(own, list(self._minutes.values())), *self._activity_of_others()]
+        others = self._snapshots.read_others("recent", Activity) if self._snapshots is not None else ()
+        activities = [Activity(own, list(self._minutes.values())), *others]
         records = sorted((record for one in activities for record in one.records), key=lambda record: record.time)
         now = self._minute()
         hour = {start: Minute(start) for start in range(now - (MINUTES - 1) * 60, now + 60, 60)}
@@ -287,13 +284,6 @@ class RecentRequests:
         refused = [msgspec.Raw(msgspec.json.encode(each)) for each in list(self._refused)]
         activity = _EncodedActivity([*self._shared, *refused], list(self._minutes.values()))
         snapshots.write("recent", msgspec.json.encode(activity))
-
-    def _activity_of_others(self) -> Iterable[Activity]:
-        for data in self._snapshots.read_others("recent") if self._snapshots is not None else ():
-            try:
-                yield msgspec.json.decode(data, type=Activity)
-            except msgspec.DecodeError:
-                logger.warning("skipping unreadable request records of another worker")
 
     def _minute(self) -> int:
         return int(self._clock()) // 60 * 60

@@ -8,6 +8,9 @@ answer that broke off: providers charge for those, so its prompt is estimated.
 The tokens are those that the provider reported, else an estimate that is marked so. Usage comes at the end of a stream. If the
 client disconnected or the stream broke, the prompt and the relayed text are counted instead, four bytes of UTF-8 per token: about
 right for English and for Chinese, and fast. Limits and the ledger both count so.
+
+`CacheRecord` is what is shown of its prompt cache. The cache doctor, which finds it out, is in antiphon-devtools, and off unless
+`[cache_doctor] enabled` is set.
 """
 
 from __future__ import annotations
@@ -16,20 +19,64 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from math import ceil
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
-from msgspec import field, structs
+from msgspec import Struct, field, structs
 
 from antiphon.context.tokens import MEDIA_TOKENS
 from antiphon.errors import AntiphonError
 from antiphon.parts import TokenUsage
 from antiphon.prices.rate_card import encode_variant, token_counts
 from antiphon.prices.table import PriceTable
-from antiphon.providers.call import Attempt, CallReport
+from antiphon.providers.call import CallReport
 from antiphon.wire.delta import Failed, Finished, ModelOutputDelta, PartDelta, Started, UsageReported, is_visible
 from antiphon.wire.output import ProviderError
+from antiphon_gateway.config.references import load_cache_watch
 from antiphon_gateway.ledger.row import Metering, UsageRow
-from antiphon_gateway.observe.cache_record import CacheCheck, CacheRecord
+
+
+class CacheRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What is shown of a report: tokens, money, and the place of the first difference; no text of the prompt."""
+
+    verdict: str
+    predicted_tokens: int = 0
+    lost_tokens: int = 0
+    lost_usd: str | None = None
+    field: str = ""
+    """The first field that differs from the request before."""
+    change: str = ""
+    byte: int | None = None
+    """The byte of the prompt, to 256, at which the two differ."""
+    minimum: int = 0
+    reason: str = ""
+    advice: str = ""
+
+
+class CacheCheck(Protocol):
+    """The examination of one request: a prediction when its answer starts, a record when it has ended."""
+
+    @property
+    def header(self) -> str:
+        """The prediction as a header value."""
+
+    def record(self, usage: TokenUsage | None) -> CacheRecord | None:
+        """The record of the ended request."""
+
+
+class CacheWatch(Protocol):
+    """Follows the requests that a process sends."""
+
+    def check(
+        self, body: Sequence[bytes], format_name: str, model: str, *, provider: str, client: str, prices: PriceTable
+    ) -> CacheCheck:
+        """Examine a body later. `client` is the key whose conversations it may belong to."""
+
+
+def open_cache_watch() -> CacheWatch:
+    """The cache doctor. Raises `ExtraMissing` if it is not installed."""
+    watch: CacheWatch = load_cache_watch().CacheWatch()
+    return watch
+
 
 Outcome: TypeAlias = Literal["answered", "refused", "failed", "cancelled"]
 Charge: TypeAlias = Literal["tokens", "free", "unknown"]
@@ -247,20 +294,56 @@ def price_variant(usage: TokenUsage, requested_tier: str) -> str:
 
 
 def usage_rows(record: Record, prices: PriceTable) -> list[UsageRow]:
-    """The rows of a finished request, with their cost."""
+    """The rows of a finished request, one for each attempt, with their cost."""
     attempts = record.attempts
     if not attempts:
         return []
     usage, metering = metered_usage(record)
-    last = attempts[-1]
-    if metering == "free" and last.error is not None:
-        rows = _failed_rows(record, attempts)
-    else:
-        rows = _failed_rows(record, attempts[:-1]) if len(attempts) > 1 else []
-        rows.append(_answer_row(record, last, usage, metering))
+    rows = []
+    for number, attempt in enumerate(attempts, start=1):
+        row = attempt_row(record, number, attempt.provider, attempt.model, attempt.credential)
+        row.status, row.seconds = attempt.status or 0, attempt.seconds
+        row.outcome = "ok" if attempt.error is None else attempt.error.kind
+        rows.append(row)
+    is_charged = metering != "free" or attempts[-1].error is None
+    if failed := rows[:-1] if is_charged else rows:
+        _estimate_broken(failed, record)
+    if is_charged:  # the last attempt brought the answer
+        row = rows[-1]
+        if record.client_left:
+            row.outcome = "disconnected"
+        elif record.error is not None:
+            row.outcome = record.error.kind
+        row.first_token_seconds, row.metering = record.first_token_seconds, metering
+        (
+            row.prompt_tokens,
+            row.completion_tokens,
+            row.cached_tokens,
+            row.cache_write_tokens,
+            row.cache_write_1h_tokens,
+            row.reasoning_tokens,
+        ) = token_counts(usage)
+        if record.service_tier or (usage.raw is not None and "service_tier" in usage.raw):
+            row.variant = price_variant(usage, record.service_tier)
     for row in rows:
         row.set_cost(prices)
     return rows
+
+
+def attempt_row(record: Record, number: int, provider: str, model: str, credential: str) -> UsageRow:
+    """The row of an attempt of a request, which is `number` among them, as far as it is known when it is sent."""
+    return UsageRow(
+        request_id=record.request_id,
+        attempt=number,
+        at=time.time_ns() // 1000,
+        key=record.key,
+        client_format=record.client_format,
+        operation=record.operation,
+        provider=provider,
+        credential=credential,
+        model_asked=record.requested_model,
+        model_served=model,
+    )
 
 
 def tokens_of(rows: Sequence[UsageRow]) -> int:
@@ -268,68 +351,14 @@ def tokens_of(rows: Sequence[UsageRow]) -> int:
     return sum([row.prompt_tokens + row.completion_tokens for row in rows])
 
 
-def _answer_row(record: Record, attempt: Attempt, usage: TokenUsage, metering: Metering) -> UsageRow:
-    """The row of the attempt that brought the answer."""
-    outcome: str = "ok" if attempt.error is None else attempt.error.kind
-    if record.client_left:
-        outcome = "disconnected"
-    elif record.error is not None:
-        outcome = record.error.kind
-    prompt, completion, cached, written, written_1h, reasoning = token_counts(usage)
-    has_tier = record.service_tier or (usage.raw is not None and "service_tier" in usage.raw)
-    return UsageRow(
-        request_id=record.request_id,
-        attempt=len(record.attempts),
-        at=time.time_ns() // 1000,
-        key=record.key,
-        client_format=record.client_format,
-        operation=record.operation,
-        provider=attempt.provider,
-        credential=attempt.credential,
-        model_asked=record.requested_model,
-        model_served=attempt.model,
-        status=attempt.status or 0,
-        outcome=outcome,
-        seconds=attempt.seconds,
-        first_token_seconds=record.first_token_seconds,
-        metering=metering,
-        variant=price_variant(usage, record.service_tier) if has_tier else "",
-        prompt_tokens=prompt,
-        completion_tokens=completion,
-        cached_tokens=cached,
-        cache_write_tokens=written,
-        cache_write_1h_tokens=written_1h,
-        reasoning_tokens=reasoning,
-    )
-
-
-def _failed_rows(record: Record, attempts: Sequence[Attempt]) -> list[UsageRow]:
-    """The rows of attempts that brought no answer, or only the beginning of one."""
-    rows = [
-        UsageRow(
-            request_id=record.request_id,
-            attempt=number,
-            at=time.time_ns() // 1000,
-            key=record.key,
-            client_format=record.client_format,
-            operation=record.operation,
-            provider=attempt.provider,
-            credential=attempt.credential,
-            model_asked=record.requested_model,
-            model_served=attempt.model,
-            status=attempt.status or 0,
-            outcome="ok" if attempt.error is None else attempt.error.kind,
-            seconds=attempt.seconds,
-        )
-        for number, attempt in enumerate(attempts, start=1)
-    ]
+def _estimate_broken(rows: Sequence[UsageRow], record: Record) -> None:
+    """Add an estimate to the rows of attempts that brought only the beginning of an answer."""
     for row in rows:
         if 200 <= row.status < 300 and row.outcome == "stream_cut":  # it had begun, and nothing of it was shown
             row.metering, row.prompt_tokens = "estimated", record.prompt_estimate
     if record.broken_tokens:  # streams that another attempt finished; the last of them has the estimate
-        broken = [row for row in rows[: len(record.attempts) - 1] if row.status == 200]
+        broken = [row for row in rows if row.status == 200 and row.attempt < len(record.attempts)]
         if broken:
             row = broken[-1]
             row.metering, row.prompt_tokens = "estimated", min(record.prompt_estimate, record.broken_tokens)
             row.completion_tokens = record.broken_tokens - row.prompt_tokens
-    return rows

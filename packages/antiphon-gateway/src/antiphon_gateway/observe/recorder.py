@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
@@ -28,8 +27,7 @@ from antiphon.providers.routes import Target
 from antiphon_gateway.access.accounts import ClientAccounts, LimitReached
 from antiphon_gateway.access.client_keys import ClientKey
 from antiphon_gateway.ledger.ledger import UsageLedger
-from antiphon_gateway.ledger.row import UsageRow
-from antiphon_gateway.observe.record import Record, tokens_of, usage_rows
+from antiphon_gateway.observe.record import Record, attempt_row, tokens_of, usage_rows
 
 logger = logging.getLogger("antiphon.gateway")
 
@@ -92,21 +90,13 @@ class Recorder:
         assert isinstance(record, Record), "it is of a request"
         if self._ledger is None:
             return
-        row = UsageRow(
-            request_id=record.request_id,
-            attempt=len(record.attempts) + 1,
-            at=time.time_ns() // 1000,
-            key=record.key,
-            client_format=record.client_format,
-            operation=record.operation,
-            provider=target.provider,
-            credential="" if lease is None else lease.name,
-            model_asked=record.requested_model,
-            model_served=target.model,
-            outcome="disconnected",
-            metering="estimated" if record.charges == "tokens" else record.charges,
-            prompt_tokens=record.prompt_estimate if record.charges == "tokens" else 0,
-        )
+        credential = "" if lease is None else lease.name
+        row = attempt_row(record, len(record.attempts) + 1, target.provider, target.model, credential)
+        row.outcome = "disconnected"
+        if record.charges == "tokens":
+            row.metering, row.prompt_tokens = "estimated", record.prompt_estimate
+        else:
+            row.metering = record.charges
         record.sent = [*(record.sent or ()), self._ledger.begin(row)]
 
     def refuse(self, record: Record, peer: str, *, is_logged: bool = False) -> None:

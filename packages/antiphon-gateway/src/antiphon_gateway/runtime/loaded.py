@@ -28,7 +28,7 @@ from antiphon.wire.capabilities import CapabilityTable
 from antiphon.wire.request import PromptCaching, read_cache_prompt
 from antiphon_gateway.access.client_keys import ClientKeys, KeyDirectory
 from antiphon_gateway.config.settings import Config, ProviderSettings
-from antiphon_gateway.observe.cache_record import CacheWatch, open_cache_watch
+from antiphon_gateway.observe.record import CacheWatch, open_cache_watch
 from antiphon_gateway.runtime.model_names import ProviderModels
 from antiphon_gateway.runtime.offline import is_offline, offline_provider
 

@@ -35,7 +35,7 @@ from antiphon.errors import CredentialError, SharedStoreUnavailable
 from antiphon.ids import new_id
 from antiphon.providers.keys.secret import HIDDEN, Credential
 from antiphon.providers.keys.sharing import RETENTION_SECONDS, SharedHealth
-from antiphon_gateway.config.store_url import StoreUrl
+from antiphon_gateway.config.references import StoreUrl
 from antiphon_gateway.share.counts import Amount, BucketReport, CounterStore, Period
 from antiphon_gateway.utc_time import DAY_SECONDS
 

@@ -27,8 +27,8 @@ from typing import Protocol, TypeAlias
 from antiphon.errors import SharedStoreUnavailable
 from antiphon.providers.keys.secret import Credential
 from antiphon.providers.keys.sharing import NO_COOLDOWNS, HealthSource, SharedHealth
+from antiphon_gateway.config.references import parse_store_url
 from antiphon_gateway.config.settings import GatewaySettings
-from antiphon_gateway.config.store_url import parse_store_url
 from antiphon_gateway.share.counts import SYNC_SECONDS, Buckets, Counters, CounterStore
 from antiphon_gateway.share.redis_state import RedisState, RedisStore, SharedStatus
 from antiphon_gateway.share.workers import Credentials, WorkerHealth

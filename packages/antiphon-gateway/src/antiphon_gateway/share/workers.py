@@ -12,9 +12,9 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Struct, structs
@@ -25,6 +25,8 @@ from antiphon.providers.keys.sharing import SharedHealth
 from antiphon.wire.output import ProviderError
 
 logger = logging.getLogger("antiphon.gateway")
+
+T = TypeVar("T")
 
 _STALE_SECONDS = 15.0
 _MAX_KEY_BYTES = 64
@@ -41,6 +43,7 @@ class WorkerFiles:
         self.folder = folder
         self.worker = worker or new_id()
         self._has_failed = False
+        self._unreadable: set[str] = set()
 
     def write(self, kind: str, data: bytes) -> None:
         """Replace this worker's file of `kind`."""
@@ -55,16 +58,19 @@ class WorkerFiles:
         else:
             self._has_failed = False
 
-    def read_others(self, kind: str) -> list[bytes]:
-        """The last file of `kind` of every other worker."""
-        found = []
+    def read_others(self, kind: str, content: type[T]) -> Iterator[T]:
+        """What the last file of `kind` of every other worker contains."""
         for path in sorted(self.folder.glob(f"{kind}-*")):
-            if path.name != f"{kind}-{self.worker}":
-                try:
-                    found.append(path.read_bytes())
-                except OSError:
-                    logger.debug("cannot read %s", path, exc_info=True)
-        return found
+            if path.name == f"{kind}-{self.worker}":
+                continue
+            try:
+                yield msgspec.json.decode(path.read_bytes(), type=content)
+            except OSError:
+                logger.debug("cannot read %s", path, exc_info=True)
+            except msgspec.DecodeError:
+                if kind not in self._unreadable:
+                    logger.warning("skipping unreadable %s of another worker", kind)
+                self._unreadable.add(kind)
 
 
 async def publish_forever(share: Iterable[Callable[[], Awaitable[None] | None]], seconds: float = 1.0) -> None:
@@ -112,13 +118,12 @@ class WorkerHealth:
         self._clock = clock
         self.key = files.folder.name.encode()[:_MAX_KEY_BYTES]
         self._others: list[_Snapshot] = []
-        self._is_logged = False
 
     async def merge(self, known: Mapping[str, SharedHealth], *, is_first: bool = False) -> Mapping[str, SharedHealth]:
         """What this worker knows, published, with what the others published."""
         del is_first  # there is no connection
         self._files.write("health", _encode(_Snapshot(self._clock(), dict(known), self._counts())))
-        self._others = list(self._read_others())
+        self._others = list(self._files.read_others("health", _Snapshot))
         merged = dict(known)
         for snapshot in self._others:
             for name, health in snapshot.health.items():
@@ -148,15 +153,6 @@ class WorkerHealth:
             }
             for provider, statuses in self._credentials().items()
         }
-
-    def _read_others(self) -> Iterable[_Snapshot]:
-        for data in self._files.read_others("health"):
-            try:
-                yield msgspec.json.decode(data, type=_Snapshot)
-            except msgspec.DecodeError:
-                if not self._is_logged:
-                    logger.warning("skipping unreadable key health of another worker")
-                self._is_logged = True
 
 
 def _add_counts(status: CredentialStatus, others: Iterable[KeyCounts | None]) -> CredentialStatus:

@@ -3,17 +3,24 @@
 A client may send only what is new and name the response it continues (`previous_response_id`, or the field of its format in
 `PREVIOUS_FIELDS`), a `conversation`, or an item of a response (`item_reference`). `instructions` do not carry over to the next
 response, as with OpenAI. What is not stored is refused in OpenAI's words.
+
+A compaction item of the gateway has a summary in `encrypted_content`, which clients keep and send back unread. In its place
+`expand_compactions` puts the summary. So a compacted conversation works with every model, also after a restart, and nothing is
+stored. The content is encoded, not encrypted: it is the client's own conversation.
 """
 
 from __future__ import annotations
 
+import binascii
+import zlib
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
 from msgspec import structs
 
-from antiphon.errors import UnknownResponse
+from antiphon.errors import UnknownResponse, WireError
 from antiphon.parts import Native, OutputPart, Part, Refusal, Source, Text, Thinking, ToolCallRequest
 from antiphon.wire import formats
 from antiphon.wire.openai_responses.namespaces import mark_namespaces
@@ -155,3 +162,57 @@ def default_body(response_id: str, request: ModelRequest, output: ModelOutput) -
         "store": True,
     }
     return msgspec.json.encode({**body, **fields})
+
+
+_FORMAT = "openai-responses"
+_MARK = "antiphon-summary-1:"
+_MAX_SUMMARY_BYTES = 16 * 1024 * 1024
+_HEADING = "Summary of the conversation so far:\n\n"
+
+
+def encode_summary(summary: str) -> str:
+    """A summary as the `encrypted_content` of an item."""
+    return _MARK + urlsafe_b64encode(zlib.compress(summary.encode())).decode()
+
+
+def decode_summary(content: str) -> str:
+    """The summary in the `encrypted_content` of an item of ours. Raises `WireError` if it was changed."""
+    try:
+        decoder = zlib.decompressobj()
+        data = decoder.decompress(urlsafe_b64decode(content.removeprefix(_MARK)), _MAX_SUMMARY_BYTES)
+        if decoder.eof:
+            return data.decode()
+        problem = "it is cut, or too long"
+    except (binascii.Error, zlib.error, ValueError) as error:
+        problem = str(error)
+    raise WireError(f"encrypted_content: the compaction item was changed: {problem}")
+
+
+def expand_compactions(request: ModelRequest) -> ModelRequest:
+    """The request with the summaries of our compaction items as messages; the same object if there are none."""
+    if not any(_own_content(part) for message in request.messages for part in message.parts):
+        return request
+    return structs.replace(request, messages=tuple(_expanded(request.messages)))
+
+
+def _expanded(messages: tuple[Message, ...]) -> Iterator[Message]:
+    for message in messages:
+        parts: list[Part] = []
+        for part in message.parts:
+            content = _own_content(part)
+            if not content:
+                parts.append(part)
+                continue
+            if parts:
+                yield structs.replace(message, parts=tuple(parts))
+                parts = []
+            yield Message("user", (Text(_HEADING + decode_summary(content)),))
+        if parts:
+            yield structs.replace(message, parts=tuple(parts))
+
+
+def _own_content(part: Part) -> str:
+    """The content of a compaction item of ours; empty if the part is none."""
+    data = part.data if type(part) is Native and part.origin == _FORMAT else None
+    content = data.get("encrypted_content") if isinstance(data, dict) and data.get("type") == "compaction" else None
+    return content if isinstance(content, str) and content.startswith(_MARK) else ""

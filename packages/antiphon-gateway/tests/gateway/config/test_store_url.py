@@ -13,8 +13,8 @@ import pytest
 
 from antiphon_gateway.cli.doctor import run_checks
 from antiphon_gateway.config.file import ConfigError, load_config, read_config
+from antiphon_gateway.config.references import StoreUrl, parse_store_url
 from antiphon_gateway.config.settings import config_schema
-from antiphon_gateway.config.store_url import StoreUrl, parse_store_url
 from antiphon_gateway.observe.recent import RecentRequests
 from antiphon_gateway.observe.status import ServerStatus, Status, build_status
 from antiphon_gateway.share.redis_state import SharedStatus

@@ -28,7 +28,7 @@ from antiphon_gateway.access.client_keys import hash_key
 from antiphon_gateway.config.settings import ClientKeySettings, Config, ModelSettings, ProviderSettings
 from antiphon_gateway.endpoints.embeddings import embeddings_unsupported, embeddings_url
 from antiphon_gateway.errors import error_response, provider_error_response
-from antiphon_gateway.generate.body_fields import read_model_name, replace_model
+from antiphon_gateway.runtime.body_fields import read_model_name, replace_model
 from gateway.rig import FAST, Rig, rig, serving
 from gateway.strict_upstream import hang
 from providers.scripted_server import Reply, ScriptedServer

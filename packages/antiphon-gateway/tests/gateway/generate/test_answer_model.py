@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from antiphon.wire import FORMATS
-from antiphon_gateway.generate.body_fields import StreamModel, with_requested_model
+from antiphon_gateway.runtime.body_fields import StreamModel, with_requested_model
 from gateway.rig import MODELS, Rig, rig
 from gateway.strict_upstream import text_answer
 

@@ -19,8 +19,8 @@ from antiphon.wire.output import ErrorKind
 from antiphon.wire.request import Message, ModelRequest
 from antiphon.wire.streams.sse import SseReader
 from antiphon_gateway.config.settings import Config, ModelSettings
-from antiphon_gateway.generate.body_fields import stream_options, with_usage_requested
 from antiphon_gateway.generate.channels import without_usage
+from antiphon_gateway.runtime.body_fields import stream_options, with_usage_requested
 from gateway.rig import FAST, KEY, MODELS, Rig, path_of, provider_of, rig, serving
 from gateway.strict_upstream import (
     CLOSED,

@@ -15,8 +15,7 @@ from antiphon_gateway.ledger.database import open_operator_database
 from antiphon_gateway.ledger.ledger import Label, Spent, UsageLedger
 from antiphon_gateway.ledger.row import Metering, UsageRow
 from antiphon_gateway.ledger.spend import spend
-from antiphon_gateway.observe.instruments import OTHER
-from antiphon_gateway.observe.metrics import Metrics
+from antiphon_gateway.observe.metrics import OTHER, Metrics
 from gateway.observe.test_metrics import value
 from gateway.rig import FAST, rig
 from support.waiting import until

@@ -12,7 +12,7 @@ from msgspec import structs
 
 from antiphon.errors import StoreError
 from antiphon.history.sql.database import Database
-from antiphon_gateway.config.key_hash import key_digest
+from antiphon_gateway.config.references import key_digest
 from antiphon_gateway.config.settings import KeyRules
 from antiphon_gateway.ledger.audit import Change, read_audit
 from antiphon_gateway.ledger.database import OperatorDatabase

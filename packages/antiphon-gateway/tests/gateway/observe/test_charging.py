@@ -22,9 +22,9 @@ from antiphon.wire.output import ProviderError
 from antiphon.wire.request import Message, ModelRequest
 from antiphon_gateway.access.client_keys import hash_key
 from antiphon_gateway.config.settings import ClientKeySettings, LedgerSettings
-from antiphon_gateway.generate.body_fields import stream_options, with_usage_requested
 from antiphon_gateway.generate.channels import without_usage
 from antiphon_gateway.observe.record import Record, metered_usage, prompt_estimate, tokens_of, usage_rows
+from antiphon_gateway.runtime.body_fields import stream_options, with_usage_requested
 from gateway.rig import Client, Got, Rig, path_of, rig
 from gateway.strict_upstream import cut, text_answer
 from support.waiting import until

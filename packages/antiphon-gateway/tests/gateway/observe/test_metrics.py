@@ -19,8 +19,7 @@ from antiphon.providers.keys.health import CredentialStatus, KeyState, ModelStat
 from antiphon.repair.action import Action
 from antiphon.wire.loss import Loss
 from antiphon.wire.output import ProviderError
-from antiphon_gateway.observe.instruments import Counter, Histogram
-from antiphon_gateway.observe.metrics import STATES, Metrics
+from antiphon_gateway.observe.metrics import STATES, Counter, Histogram, Metrics
 from antiphon_gateway.observe.record import Record
 from antiphon_gateway.share.workers import WorkerFiles, publish_forever
 

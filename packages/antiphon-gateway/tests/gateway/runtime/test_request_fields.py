@@ -8,7 +8,7 @@ import pytest
 from msgspec import Struct
 
 from antiphon.errors import WireError
-from antiphon_gateway.runtime.request_fields import query_number, read_body_as, read_object
+from antiphon_gateway.runtime.body_fields import query_number, read_body_as, read_object
 
 
 class Point(Struct):

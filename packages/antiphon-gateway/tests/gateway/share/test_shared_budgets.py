@@ -12,7 +12,7 @@ import pytest
 from antiphon.errors import SharedStoreUnavailable
 from antiphon_gateway.access.accounts import ClientAccounts, month_start
 from antiphon_gateway.access.client_keys import ClientKey
-from antiphon_gateway.config.store_url import parse_store_url
+from antiphon_gateway.config.references import parse_store_url
 from antiphon_gateway.share.counts import NOTHING, Amount, Counters, CounterStore, Period
 from antiphon_gateway.share.redis_state import RedisState, RedisStore
 from antiphon_gateway.utc_time import date_of

@@ -16,7 +16,7 @@ from antiphon.providers.keys.ring import KeyLease, KeyRing
 from antiphon.providers.keys.secret import Credential
 from antiphon.providers.keys.sharing import NO_COOLDOWNS, RETENTION_SECONDS, SharedHealth
 from antiphon.wire.output import ErrorKind, ProviderError
-from antiphon_gateway.config.store_url import parse_store_url
+from antiphon_gateway.config.references import parse_store_url
 from antiphon_gateway.share.redis_state import RedisState, RedisStore, from_sorted_set, to_sorted_set
 from antiphon_gateway.share.state import HealthSync, key_fingerprint
 from support.valkey_server import ValkeyServer, running

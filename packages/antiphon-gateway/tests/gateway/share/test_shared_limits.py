@@ -13,7 +13,7 @@ from antiphon.errors import SharedStoreUnavailable
 from antiphon.providers.keys.secret import Credential
 from antiphon_gateway.access.accounts import ClientAccounts
 from antiphon_gateway.access.client_keys import ClientKey
-from antiphon_gateway.config.store_url import parse_store_url
+from antiphon_gateway.config.references import parse_store_url
 from antiphon_gateway.share.counts import SYNC_SECONDS, Buckets
 from antiphon_gateway.share.redis_state import RedisState, RedisStore
 from support.valkey_server import Line, ValkeyServer, running

@@ -37,7 +37,7 @@ def is_legal(messages: Sequence[Message], rule: SequenceRule, *, is_continued: b
     Messages that are plainly in order need no judge. `is_continued`: the server has earlier messages, so a result may belong to
     a call that is not here.
     """
-    if not is_continued and _is_plain(messages):
+    if not is_continued and is_plain(messages):
         return True
     judge = SequenceJudge(rule, is_continued=is_continued)
     problems, has_order = judge.problems, rule.results_follow_calls
@@ -69,8 +69,10 @@ def is_legal(messages: Sequence[Message], rule: SequenceRule, *, is_continued: b
     return not judge.end(is_continued=has_stored_items(messages, rule))
 
 
-def _is_plain(messages: Sequence[Message]) -> bool:
-    """Whether there is only text, calls with ids of their own, and directly after them their results: legal in every format."""
+def is_plain(messages: Sequence[Message]) -> bool:
+    """Whether there is only text, calls with ids of their own, and directly after them their results in text.
+
+    Such messages are legal in every format."""
     pending: set[str] = set()
     seen = {""}
     for message in messages:
@@ -90,7 +92,7 @@ def _is_plain(messages: Sequence[Message]) -> bool:
                 pending.add(call_id)
             elif kind is ToolCallResult and not is_model:
                 call_id = part.tool_call_id  # type: ignore[union-attr]
-                if call_id not in pending:
+                if call_id not in pending or any(type(inner) is not Text for inner in part.content):  # type: ignore[union-attr]
                     return False
                 pending.remove(call_id)
             else:

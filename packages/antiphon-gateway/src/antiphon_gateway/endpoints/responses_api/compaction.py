@@ -21,8 +21,7 @@ from antiphon.wire.output import ProviderError
 from antiphon.wire.request import Message, ModelRequest
 from antiphon_gateway.generate.generation import Generation
 from antiphon_gateway.generate.server_state import expand_state
-from antiphon_gateway.state.compactions import encode_summary
-from antiphon_gateway.state.continuing import FORMAT, own_messages
+from antiphon_gateway.state.continuing import FORMAT, encode_summary, own_messages
 from antiphon_gateway.state.conversations import complete_item
 from antiphon_gateway.threads import STATE
 

@@ -7,8 +7,8 @@ from typing import Any
 from antiphon.errors import WireError
 from antiphon.http.messages import Response
 from antiphon_gateway.endpoints.answers import page_of_items
+from antiphon_gateway.runtime.body_fields import read_object
 from antiphon_gateway.runtime.metered import MeteredRequest
-from antiphon_gateway.runtime.request_fields import read_object
 from antiphon_gateway.threads import STATE
 
 _MAX_ITEMS = 20

@@ -16,7 +16,7 @@ from antiphon.wire import FORMATS
 from antiphon.wire.output import ModelOutput
 from antiphon.wire.request import ModelRequest
 from antiphon_gateway.config.settings import ClientKeySettings
-from antiphon_gateway.state.compactions import decode_summary, encode_summary
+from antiphon_gateway.state.continuing import decode_summary, encode_summary
 from antiphon_gateway.state.conversations import ConversationStore
 from antiphon_gateway.state.file import StateFile
 from gateway.rig import FAST, Rig, rig

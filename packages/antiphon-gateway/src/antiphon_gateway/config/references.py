@@ -1,16 +1,51 @@
-"""`StoreUrl`: the URL of the shared store in `[gateway] shared`.
+"""What a configuration refers to: keys by their hash, a shared store by its URL, and parts that may not be installed.
 
-Accepted are redis://host:port/0, rediss:// (TLS), valkey://, valkeys:// and unix:/path?db=0. A password is never part of one (law
-L10): it is in `shared_password`.
+`StoreUrl` is the shared store in `[gateway] shared`: redis://host:port/0, rediss:// (TLS), valkey://, valkeys:// or
+unix:/path?db=0. A password is never part of one (law L10): it is in `shared_password`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from hashlib import sha256
+from importlib.util import find_spec
+from types import ModuleType
 from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 
 from msgspec import Struct
 
 from antiphon.errors import AntiphonError
+from antiphon.extensions import EXTENSIONS, load_part
+from antiphon.providers.keys.secret import Credential
+
+HASH_PREFIX = "sha256:"
+
+
+def key_digest(reference: str, environ: Mapping[str, str] | None = None) -> bytes:
+    """The digest of a key in the configuration, which gives its hash or where to read it."""
+    if reference.startswith(HASH_PREFIX):
+        return bytes.fromhex(reference.removeprefix(HASH_PREFIX))
+    return digest_of(Credential(secret=reference).read(environ))
+
+
+def digest_of(key: str) -> bytes:
+    """The digest of a key as a client presents it."""
+    # The raw bytes of the header are hashed, even if they are not valid text.
+    return sha256(key.encode("utf-8", "surrogateescape")).digest()
+
+
+HOW_TO_INSTALL_REDIS = "pip install 'antiphon[redis]'"
+
+
+def has_redis() -> bool:
+    """Whether the client library of the shared store is installed."""
+    return find_spec("redis") is not None
+
+
+def load_cache_watch() -> ModuleType:
+    """The module with the cache doctor's `CacheWatch`. Raises `ExtraMissing` if it is not installed."""
+    return load_part(EXTENSIONS, "cache_watch", "the cache doctor")
+
 
 _SCHEMES = {"redis": False, "valkey": False, "rediss": True, "valkeys": True}
 _FORMS = "redis://host:port/0, rediss://host:port/0 or unix:/path/of/the/socket"

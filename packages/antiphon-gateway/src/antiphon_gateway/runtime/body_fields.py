@@ -1,6 +1,7 @@
-"""Bodies as their outermost fields: read and changed without parsing what is inside them.
+"""What is read of a request without its reader: a JSON object, a typed body, a number in the query, the outermost fields.
 
-Decoding a long body costs more than everything else that is done for a request that passes unchanged.
+Bodies are read and changed as their outermost fields where that is enough: decoding what is inside a long one costs more than
+everything else that is done for a request that passes unchanged. What is wrong is a `WireError` that names the field.
 
 The `model` of an answer that is passed on is the name that the client asked for, as in a translated answer. Most upstreams answer
 with the name they were asked for, and then nothing is touched. A stream names its model in the first event; if it is another,
@@ -13,11 +14,47 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from antiphon.errors import WireError
+
+T = TypeVar("T")
+
+_MAX_DIGITS = 18
+"""A longer number does not fit into a database."""
+
+
+def read_object(body: bytes) -> dict[str, Any]:
+    """A body that is a JSON object. Raises `WireError`."""
+    try:
+        return msgspec.json.decode(body, type=dict[str, Any])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise WireError(f"the body is not a JSON object: {error}") from error
+
+
+def read_body_as(body: bytes, kind: type[T], *, advice: str = "") -> T:
+    """A JSON body with the fields of `kind`; `advice` says in an error what to send. Raises `WireError`."""
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise WireError(f"{error}; {advice}" if advice else str(error)) from error
+
+
+def query_number(
+    query: Mapping[str, str], name: str, default: int, *, least: int = 1, most: int | None = None, expected: str = ""
+) -> int:
+    """A whole number in the query; `default` without it, `expected` says in an error what it is. Raises `WireError`."""
+    given = query.get(name)
+    if not given:
+        return default
+    is_number = given.isascii() and given.isdigit() and len(given) <= _MAX_DIGITS
+    if not is_number or int(given) < least or (most is not None and int(given) > most):
+        expected = expected or f"a number from {least}" + ("" if most is None else f" to {most}")
+        raise WireError(f"{name}: expected {expected}, got {given[:20]!r}")
+    return int(given)
+
 
 INCLUDE_USAGE = "include_usage"
 _OPTIONS = "stream_options"
