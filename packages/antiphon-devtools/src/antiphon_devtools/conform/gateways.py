@@ -1,4 +1,4 @@
-"""The gateways that the suite knows: how to point each at the mock providers, and how each wants to be addressed.
+"""The gateways that the suite knows (`gateways.toml`): how to point each at the mock providers, and how to address it.
 
 Every configured model is called `conform-FORMAT` or `conform-FORMAT-newer` and is routed to the mock provider of that format
 under the name of a real model, so that a gateway applies what it knows of that model.
@@ -6,8 +6,12 @@ under the name of a real model, so that a gateway applies what it knows of that 
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Mapping
+from pathlib import Path
+from string import Template
 
+import msgspec
 from msgspec import Struct
 
 from antiphon_devtools.conform.case import Case
@@ -42,6 +46,14 @@ class Gateway(Struct, frozen=True, kw_only=True):
     """Why other formats are not supported; comes after the name of the format."""
     uses_headers: bool = False
     """Whether the provider is chosen by headers of each request (Portkey)."""
+    setup: str = ""
+    """The configuration that points it at the mock providers, and the commands that run it and the suite."""
+    provider: str = ""
+    model: str = ""
+    between: str = ""
+    """What separates the entries of `provider` and of `model`."""
+    words: dict[str, dict[str, str]] = {}
+    """The words of those templates, by the format of the provider."""
 
     @property
     def has_newer(self) -> bool:
@@ -79,171 +91,23 @@ class Gateway(Struct, frozen=True, kw_only=True):
         }
 
 
-GATEWAYS: dict[str, Gateway] = {
-    "antiphon": Gateway(name="antiphon"),
-    "litellm": Gateway(name="litellm", clients=PEER_FORMATS, upstreams=PEER_FORMATS),
-    "llm-rosetta": Gateway(name="llm-rosetta", clients=PEER_FORMATS, upstreams=PEER_FORMATS),
-    "portkey": Gateway(
-        name="portkey",
-        uses_headers=True,
-        clients=("openai-chat", "openai-responses", "anthropic"),
-        upstreams=PEER_FORMATS,
-    ),
-    "tensorzero": Gateway(
-        name="tensorzero",
-        prefix="/openai",
-        model_prefix="tensorzero::model_name::",
-        clients=("openai-chat",),
-        upstreams=("openai-chat", "openai-responses", "anthropic"),
-    ),
-    "bifrost": Gateway(name="bifrost", clients=PEER_FORMATS, upstreams=PEER_FORMATS),
-}
+def _load_gateways() -> dict[str, Gateway]:
+    rows = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+    return {name: msgspec.convert({"name": name, **row}, Gateway) for name, row in rows.items()}
+
+
+GATEWAYS = _load_gateways()
 
 
 def setup(name: str, ports: Mapping[str, int]) -> str:
     """The configuration that points a gateway at the mock providers, and the commands that run it and the suite."""
-    return _SETUPS[name](ports)
-
-
-def names(upstream: str) -> list[tuple[str, str]]:
-    """The model names of a provider format, each with the model that the provider is asked for."""
-    usual, newer = MODELS[upstream]
-    return [(f"conform-{upstream}", usual), (f"conform-{upstream}-newer", newer)]
-
-
-def _antiphon(ports: Mapping[str, int]) -> str:
-    lines = [
-        "# conform.toml",
-        "[gateway]",
-        "port = 8000",
-        "format_port = 0",
-        'client_keys = ["env:CONFORM_KEY"]',
-        "",
-    ]
-    for name, port in ports.items():
-        path = "v1beta" if name.startswith("gemini") else "v1"
-        lines += [
-            "[[providers]]",
-            f'name = "{name}"',
-            f'format = "{name}"',
-            f'base_url = "http://127.0.0.1:{port}/{path}"',
-        ]
-        lines += ['keys = ["env:CONFORM_KEY"]', "retries = 0", ""]
-    for name in ports:
-        for model, target in names(name):
-            lines += ["[[models]]", f'name = "{model}"', f'targets = ["{name}/{target}"]', ""]
-    lines += [f"# CONFORM_KEY={KEY} antiphon serve --config conform.toml"]
-    lines += [f"# antiphon conform http://127.0.0.1:8000 --key {KEY}"]
-    return "\n".join(lines)
-
-
-def _litellm(ports: Mapping[str, int]) -> str:
-    prefixes = {"openai-chat": "openai/", "openai-responses": "openai/responses/"}
-    prefixes |= {"anthropic": "anthropic/", "gemini": "gemini/"}
-    lines = ["# conform.yaml", "model_list:"]
-    for name in PEER_FORMATS:
-        port = ports[name]
-        base = f"http://127.0.0.1:{port}" + ("" if name == "anthropic" else "/v1beta" if name == "gemini" else "/v1")
-        for model, target in names(name):
-            lines += [f"  - model_name: {model}", "    litellm_params:", f"      model: {prefixes[name]}{target}"]
-            lines += [f"      api_base: {base}", f"      api_key: {KEY}"]
-            lines += ["      use_chat_completions_api: true"] if name == "openai-chat" else []
-    lines += ["litellm_settings:", "  drop_params: true", "  modify_params: true", "  num_retries: 0"]
-    lines += ["router_settings:", "  num_retries: 0", "  disable_cooldowns: true"]
-    lines += ["general_settings:", f"  master_key: {KEY}", ""]
-    lines += ["# export LITELLM_LOCAL_MODEL_COST_MAP=true LITELLM_USE_CHAT_COMPLETIONS_URL_FOR_ANTHROPIC_MESSAGES=true"]
-    lines += ["# litellm --config conform.yaml --port 4000"]
-    lines += [f"# antiphon conform http://127.0.0.1:4000 --gateway litellm --key {KEY}"]
-    return "\n".join(lines)
-
-
-def _rosetta(ports: Mapping[str, int]) -> str:
-    kinds = {"openai-chat": "openai_chat", "openai-responses": "openai_responses"}
-    kinds |= {"anthropic": "anthropic", "gemini": "google"}
-    can = '"capabilities": ["text", "vision", "tools"]'
+    known = GATEWAYS[name]
     providers, models = [], []
-    for name in PEER_FORMATS:
-        port = ports[name]
-        base = f"http://127.0.0.1:{port}" + ("" if name in ("anthropic", "gemini") else "/v1")
-        providers.append(f'    "{name}": {{"api_key": "{KEY}", "base_url": "{base}", "type": "{kinds[name]}"}}')
-        models += [
-            f'    "{model}": {{"provider": "{name}", "upstream_model": "{target}", {can}}}'
-            for model, target in names(name)
-        ]
-    lines = ["// conform.jsonc", "{", '  "providers": {', ",\n".join(providers), "  },", '  "models": {']
-    lines += [
-        ",\n".join(models),
-        "  },",
-        '  "server": {"host": "127.0.0.1", "port": 8765, "open_on_no_keys": true}',
-        "}",
-    ]
-    lines += ["// llm-rosetta-gateway --config conform.jsonc"]
-    lines += [f"// antiphon conform http://127.0.0.1:8765 --gateway llm-rosetta --key {KEY}"]
-    return "\n".join(lines)
-
-
-def _portkey(ports: Mapping[str, int]) -> str:
-    del ports  # they are in the headers
-    return "\n".join(
-        [
-            "# Portkey takes the provider from headers of each request; the suite sends them.",
-            "# TRUSTED_CUSTOM_HOSTS=127.0.0.1 npx @portkey-ai/gateway --headless --port=8787",
-            f"# antiphon conform http://127.0.0.1:8787 --gateway portkey --key {KEY}",
-        ]
-    )
-
-
-def _tensorzero(ports: Mapping[str, int]) -> str:
-    lines = [
-        "# conform.toml",
-        "[gateway]",
-        "observability.enabled = false",
-        "",
-        "[object_storage]",
-        'type = "disabled"',
-        "",
-    ]
-    for name in ("openai-chat", "openai-responses", "anthropic"):
-        kind = "anthropic" if name == "anthropic" else "openai"
-        base = f"http://127.0.0.1:{ports[name]}/v1/" + ("messages" if name == "anthropic" else "")
-        for model, target in names(name):
-            lines += [f'[models."{model}"]', 'routing = ["mock"]', "", f'[models."{model}".providers.mock]']
-            lines += [f'type = "{kind}"', f'model_name = "{target}"', f'api_base = "{base}"']
-            lines += ['api_type = "responses"'] if name == "openai-responses" else []
-            lines += ['api_key_location = "env::CONFORM_KEY"', ""]
-    lines += [f"# CONFORM_KEY={KEY} tensorzero gateway --config-file conform.toml"]
-    lines += ["# antiphon conform http://127.0.0.1:3000 --gateway tensorzero"]
-    return "\n".join(lines)
-
-
-def _bifrost(ports: Mapping[str, int]) -> str:
-    kinds = {"openai-chat": "openai", "anthropic": "anthropic", "gemini": "gemini"}
-    rows = []
-    for name, provider in kinds.items():
-        models = ", ".join(f'"{target}"' for _, target in names(name))
-        rows.append(
-            f'    "{provider}": {{"keys": [{{"value": "{KEY}", "models": [{models}], "weight": 1}}],\n'
-            f'      "network_config": {{"base_url": "http://127.0.0.1:{ports[name]}", "max_retries": 0}}}}'
-        )
-    lines = [
-        "// config.json",
-        "{",
-        '  "providers": {',
-        ",\n".join(rows),
-        "  }",
-        "}",
-        "// npx @maximhq/bifrost -app-dir .",
-    ]
-    given = " ".join(f"--model {name}={provider}/{MODELS[name][0]}" for name, provider in kinds.items())
-    lines += [f"// antiphon conform http://127.0.0.1:8080 --gateway bifrost {given}"]
-    return "\n".join(lines)
-
-
-_SETUPS = {
-    "antiphon": _antiphon,
-    "litellm": _litellm,
-    "llm-rosetta": _rosetta,
-    "portkey": _portkey,
-    "tensorzero": _tensorzero,
-    "bifrost": _bifrost,
-}
+    for upstream, words in known.words.items():
+        usual, newer = MODELS[upstream]
+        facts = {"name": upstream, "port": ports[upstream], "key": KEY, "usual": usual, "newer": newer, **words}
+        providers.append(Template(known.provider).substitute(facts))
+        for model, target in ((f"conform-{upstream}", usual), (f"conform-{upstream}-newer", newer)):
+            models.append(Template(known.model).substitute(facts, model=model, target=target))
+    blocks = {"providers": known.between.join(providers), "models": known.between.join(models)}
+    return Template(known.setup).substitute(blocks, key=KEY)
