@@ -321,7 +321,9 @@ def test_every_public_name_is_there_and_listed_once() -> None:
     import antiphon
 
     assert sorted(antiphon.__all__) == sorted(set(antiphon.__all__))
-    assert {name for names in antiphon._EXPORTS.values() for name in names} | {"__version__"} == set(antiphon.__all__)
+    assert {name for names in antiphon._EXPORTS.values() for name in names.split()} | {"__version__"} == set(
+        antiphon.__all__
+    )
     for name in antiphon.__all__:
         assert getattr(antiphon, name) is not None
     assert set(dir(antiphon)) == set(antiphon.__all__)

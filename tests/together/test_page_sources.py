@@ -13,7 +13,7 @@ import pytest
 from antiphon.conversation import EndReason
 from antiphon.conversation.replay import CallPolicy
 from antiphon.providers.default_model import CHOICE_TEXTS
-from antiphon.tools.builtin.plan_values import PlanStatus
+from antiphon.tools.builtin.plans import PlanStatus
 from antiphon_chat.shared.markdown import MATH_TAGS
 from antiphon_chat.shared.mcp.servers import State
 from antiphon_chat.shared.mcp.settings import Approval

@@ -17,7 +17,7 @@ from antiphon.errors import StoreDamaged
 from antiphon.history import ModelInputEntry, SqliteStore
 from antiphon.private_files import create_private_file, exposure, make_private_folder
 from antiphon.tools.builtin import builtin_tools
-from antiphon.tools.builtin.plan_store import PlanStore
+from antiphon.tools.builtin.plans import PlanStore
 from antiphon_gateway.state.file import StateFile
 
 UMASKS = [0o000, 0o022, 0o077, 0o777]

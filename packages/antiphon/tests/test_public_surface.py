@@ -39,8 +39,8 @@ def test_editors_see_the_names_that_can_be_imported() -> None:
         if isinstance(imported, ast.ImportFrom)
         for alias in imported.names
     }
-    exports: dict[str, tuple[str, ...]] = ap._EXPORTS
-    assert set(seen) == {(module, name) for module, names in exports.items() for name in names}
+    exports: dict[str, str] = ap._EXPORTS
+    assert set(seen) == {(module, name) for module, names in exports.items() for name in names.split()}
     assert all(name == asname for (_, name), asname in seen.items())
 
 

@@ -12,7 +12,7 @@ from typing import get_args
 import pytest
 
 from antiphon.providers.default_model import CHOICE_TEXTS, default_model
-from antiphon.tools.builtin.plan_values import PlanStatus
+from antiphon.tools.builtin.plans import PlanStatus
 from antiphon_chat.language import (
     catalogue,
     chinese_texts,

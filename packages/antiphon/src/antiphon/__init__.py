@@ -115,96 +115,29 @@ if TYPE_CHECKING:  # what editors and type checkers see
     )
 
 _EXPORTS = {
-    "antiphon.context": (
-        "LiveContextOptions",
-        "render_live_context",
-    ),
-    "antiphon.conversation": (
-        "Agent",
-        "ApprovalNeeded",
-        "CompactionNeeded",
-        "Conversation",
-        "Decision",
-        "EndReason",
-        "EntryAppended",
-        "HandOff",
-        "LoopEvent",
-        "LoopFinished",
-        "ModelSettings",
-        "PartsTracker",
-        "RoundStarted",
-        "RunLimits",
-        "RunResult",
-        "TextDelta",
-        "ThinkingDelta",
-        "ToolCallFailed",
-        "ToolCallFinished",
-        "ToolCallStarted",
-        "ToolLoop",
-    ),
-    "antiphon.errors": (
-        "AntiphonError",
-        "ApprovalPending",
-        "CallRefused",
-        "InvalidOutput",
-        "ToolError",
-    ),
-    "antiphon.history": (
-        "AgentHistory",
-        "CompactionEntry",
-        "ContextEntry",
-        "DebugLogEntry",
-        "EntryMetadata",
-        "HistoryEntry",
-        "HistoryStore",
-        "HumanDecisionEntry",
-        "ModelInputEntry",
-        "ModelOutputEntry",
-        "Origin",
-        "RollbackEntry",
-        "SetMemoryNotebookEntry",
-        "SetSystemInstructionEntry",
-        "SqliteStore",
-        "ToolCallResultsEntry",
-        "register_entry",
-    ),
-    "antiphon.history.location": ("open_store",),
-    "antiphon.parts": (
-        "Audio",
-        "Document",
-        "Image",
-        "Native",
-        "Refusal",
-        "Text",
-        "Thinking",
-        "TokenUsage",
-        "ToolCallRequest",
-        "ToolCallResult",
-        "ToolExecutionStatus",
-    ),
-    "antiphon.providers": (
-        "FunctionModel",
-        "ModelCallFailed",
-        "ProviderClient",
-        "ProviderRouter",
-        "ScriptedModel",
-    ),
-    "antiphon.providers.scripted": ("call",),
-    "antiphon.repair": ("repair_messages",),
-    "antiphon.tools": (
-        "ApprovalPolicy",
-        "Hook",
-        "Settled",
-        "Tool",
-        "ToolContext",
-        "ToolExecutor",
-        "ToolRegistry",
-        "ToolSource",
-        "tool",
-    ),
-    "antiphon.tools.mcp": ("McpServer",),
+    "antiphon.context": "LiveContextOptions render_live_context",
+    "antiphon.conversation": """
+        Agent ApprovalNeeded CompactionNeeded Conversation Decision EndReason EntryAppended HandOff LoopEvent
+        LoopFinished ModelSettings PartsTracker RoundStarted RunLimits RunResult TextDelta ThinkingDelta ToolCallFailed
+        ToolCallFinished ToolCallStarted ToolLoop
+    """,
+    "antiphon.errors": "AntiphonError ApprovalPending CallRefused InvalidOutput ToolError",
+    "antiphon.history": """
+        AgentHistory CompactionEntry ContextEntry DebugLogEntry EntryMetadata HistoryEntry HistoryStore
+        HumanDecisionEntry ModelInputEntry ModelOutputEntry Origin RollbackEntry SetMemoryNotebookEntry
+        SetSystemInstructionEntry SqliteStore ToolCallResultsEntry register_entry
+    """,
+    "antiphon.history.location": "open_store",
+    "antiphon.parts": """
+        Audio Document Image Native Refusal Text Thinking TokenUsage ToolCallRequest ToolCallResult ToolExecutionStatus
+    """,
+    "antiphon.providers": "FunctionModel ModelCallFailed ProviderClient ProviderRouter ScriptedModel",
+    "antiphon.providers.scripted": "call",
+    "antiphon.repair": "repair_messages",
+    "antiphon.tools": "ApprovalPolicy Hook Settled Tool ToolContext ToolExecutor ToolRegistry ToolSource tool",
+    "antiphon.tools.mcp": "McpServer",
 }
-_HOME_OF = {name: module for module, names in _EXPORTS.items() for name in names}
+_HOME_OF = {name: module for module, names in _EXPORTS.items() for name in names.split()}
 
 __all__ = ["__version__", *sorted(_HOME_OF)]
 

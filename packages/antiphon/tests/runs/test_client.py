@@ -20,7 +20,7 @@ from antiphon.history import (
     ToolCallResultsEntry,
 )
 from antiphon.providers.scripted import FunctionModel, ScriptedModel, call
-from antiphon.runs import RunRegistry, Runs, Worker, submit
+from antiphon.runs import RunRegistry, Runs, Worker
 from antiphon.tools import tool
 from antiphon.wire.output import ProviderError
 from runs.workers import Place
@@ -73,7 +73,7 @@ def test_submit_uses_code_and_provider_of_kind(place: Place) -> None:
         run = Runs(store, flights("Oslo")).submit("Fly.", kind="trip", title="Trip", options={"seat": "A1"})
         assert (run.kind, run.code, run.provider, run.options) == ("trip", 4, "airline", {"seat": "A1"})
         assert store.info(run.conversation).title == "Trip"
-        plain = submit(store, "Hello?", code=2, provider="x")
+        plain = Runs(store).submit("Hello?", code=2, provider="x")
         assert (plain.kind, plain.code, plain.provider) == ("chat", 2, "x")
 
 

@@ -24,7 +24,7 @@ from antiphon.parts import Text, ToolCallResult, ToolExecutionStatus, text_of
 from antiphon.providers.call import ProviderCallOptions
 from antiphon.providers.rendering import ContextRenderer
 from antiphon.tools.builtin import Plan, plans_of
-from antiphon.tools.builtin.plan_text import text_without_data
+from antiphon.tools.builtin.plan_tools import text_without_data
 from antiphon.tools.call_runner import UNKNOWN_OUTCOME
 from antiphon.tools.context import ToolContext
 from antiphon.tools.tool import Tool, tool

@@ -38,7 +38,7 @@ from antiphon.conversation import (
 from antiphon.history import CompactionEntry, HistoryEntry, ShortenedResultsEntry
 from antiphon.parts import InputPart, ToolCallRequest, ToolCallResult
 from antiphon.tools.builtin import plan_of, plans_of
-from antiphon.tools.builtin.plan_text import text_without_data
+from antiphon.tools.builtin.plan_tools import text_without_data
 from antiphon_chat.language import translate
 from antiphon_chat.shared.compactions import compaction_line
 from antiphon_chat.shared.markdown import MarkdownBlocks

@@ -18,8 +18,8 @@ from antiphon.history import (
     ToolCallResultsEntry,
 )
 from antiphon.parts import Image, Text, Thinking, ToolCallRequest, ToolCallResult
-from antiphon.tools.builtin.plan_text import one_plan
-from antiphon.tools.builtin.plan_values import Plan, PlanTask
+from antiphon.tools.builtin.plan_tools import one_plan
+from antiphon.tools.builtin.plans import Plan, PlanTask
 from antiphon_chat.language import current_language
 from antiphon_chat.shared.conversations.export import POLICY, export, file_name
 

@@ -177,7 +177,8 @@ class ProviderRouter(ProviderClient):
 
 def build_client(provider: str, environ: Mapping[str, str]) -> ProviderClient:
     if provider == "offline":
-        client: ProviderClient = load_part(EXTENSIONS, "guided_tour", "the offline model").OfflineModel()
+        needed_for = "set an API key (ANTHROPIC_API_KEY, OPENAI_API_KEY, …) or name a model; the offline model"
+        client: ProviderClient = load_part(EXTENSIONS, "guided_tour", needed_for).OfflineModel()
         return client
     if provider == "local":
         from antiphon.providers.local import LocalModel

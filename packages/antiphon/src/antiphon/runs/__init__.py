@@ -1,6 +1,6 @@
 """Durable runs: submit a turn in one process and let any worker finish it, even after a crash."""
 
-from antiphon.runs.client import Runs, submit
+from antiphon.runs.client import Runs
 from antiphon.runs.registry import Kind, RunRegistry, load_run_registry
 from antiphon.runs.retry import RunRetryPolicy
 from antiphon.runs.worker import Worker
@@ -12,5 +12,4 @@ __all__ = [
     "Runs",
     "Worker",
     "load_run_registry",
-    "submit",
 ]

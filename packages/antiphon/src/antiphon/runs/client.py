@@ -185,30 +185,6 @@ class Runs:
         return self.table.get(known.id) if still_pending else self.table.wake(known.id)
 
 
-def submit(
-    store: HistoryStore,
-    *content: InputPart | str,
-    kind: str = "chat",
-    conversation: str | None = None,
-    title: str = "",
-    code: int | None = None,
-    provider: str | None = None,
-    options: Mapping[str, Any] | None = None,
-    max_waiting: int | None = None,
-) -> Run:
-    """`Runs.submit` without a `Runs` object."""
-    return Runs(store).submit(
-        *content,
-        kind=kind,
-        conversation=conversation,
-        title=title,
-        code=code,
-        provider=provider,
-        options=options,
-        max_waiting=max_waiting,
-    )
-
-
 def continue_steered(store: HistoryStore, run: Run) -> Run:
     """The run that reads what steers this one: itself, or if it is over another one, while its inbox has something."""
     if not run.is_over or not any(item.kind == "steering" for item in store.inbox(run.conversation).items()):

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from antiphon.errors import PlanChanged, PlanError, StoreDamaged, ToolError, UnknownPlan
 from antiphon.parts import ToolCallRequest, ToolCallResult, ToolExecutionStatus
 from antiphon.tools.builtin import Plan, PlanChange, PlanStore, TaskDraft, TaskUpdate, plan_of, plan_tools, plans_of
-from antiphon.tools.builtin.plan_text import one_plan, several_plans
+from antiphon.tools.builtin.plan_tools import one_plan, several_plans
 from antiphon.tools.builtin.plans import TASKS, apply_change, new_plan
 from antiphon.tools.context import ToolContext
 from antiphon.tools.executor import ToolExecutor

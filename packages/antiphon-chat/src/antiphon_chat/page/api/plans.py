@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from antiphon.http.messages import Response
 from antiphon.tools.builtin import PlanChange, PlanStore, TaskDraft, TaskUpdate
-from antiphon.tools.builtin.plan_values import PlanStatus
+from antiphon.tools.builtin.plans import PlanStatus
 from antiphon_chat.page.request import ChatRequest
 from antiphon_chat.shared.toolbox import Toolboxes
 

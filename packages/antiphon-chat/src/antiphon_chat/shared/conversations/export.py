@@ -31,8 +31,8 @@ from antiphon.history import (
 from antiphon.page.bundle import SHARED
 from antiphon.parts import Image, Refusal, Text, Thinking, ToolCallRequest, ToolCallResult, text_of
 from antiphon.text import one_line, shorten
-from antiphon.tools.builtin.plan_text import plans_of
-from antiphon.tools.builtin.plan_values import Plan
+from antiphon.tools.builtin.plan_tools import plans_of
+from antiphon.tools.builtin.plans import Plan
 from antiphon.wire.rules import name_set
 from antiphon_chat.language import current_language, translate, use_language
 from antiphon_chat.shared.markdown import MATH_ATTRIBUTES, MATH_TAGS, Node, blocks_of

@@ -7,10 +7,8 @@ from pathlib import Path
 
 from antiphon.history.location import ensure_private_folder
 from antiphon.tools.builtin.memory import memory_tools, with_memory
-from antiphon.tools.builtin.plan_store import PlanStore
-from antiphon.tools.builtin.plan_text import plan_of, plans_of
-from antiphon.tools.builtin.plan_values import Plan, PlanTask
-from antiphon.tools.builtin.plans import PlanChange, TaskDraft, TaskUpdate, plan_tools
+from antiphon.tools.builtin.plan_tools import plan_of, plan_tools, plans_of
+from antiphon.tools.builtin.plans import Plan, PlanChange, PlanStore, PlanTask, TaskDraft, TaskUpdate
 from antiphon.tools.builtin.search import search_tool
 from antiphon.tools.tool import Tool
 

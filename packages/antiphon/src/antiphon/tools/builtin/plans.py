@@ -1,26 +1,34 @@
-"""Plans: their values and changes, and the tools a model uses on them."""
+"""Plans: their values and changes, and `PlanStore`, which keeps them in an SQLite file for any number of threads and processes.
+
+A change is read, made and written in one transaction that holds SQLite's write lock from its first statement. So changes of
+one plan are serialised and none is lost. A caller may pass the `version` that it read before, and is refused (`PlanChanged`) if
+the plan has changed since. A process killed in a write leaves the file as it was before.
+
+A call with a `key` happens once. Its result is kept beside the plans, under a digest of the key and the arguments; the same call
+again gets the same result and changes nothing. Results are deleted after a week.
+
+All access uses one connection under the file's lock: tools run in short-lived threads, and a connection for each would outlive
+its thread.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+import sqlite3
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, date, datetime
-from secrets import token_hex
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
+import msgspec
 from msgspec import Meta, Struct, structs
 
-from antiphon.errors import PlanError, StoreError, StoreLocked, ToolError
+from antiphon.closing import Closable
+from antiphon.errors import PlanChanged, PlanError, StoreDamaged, UnknownPlan
 from antiphon.history.search_text import normalize
+from antiphon.history.sql.sqlite_file import SqliteFile
 from antiphon.text import one_line
-from antiphon.tools.builtin.plan_text import PLAN_WORDS, one_plan, several_plans
-from antiphon.tools.builtin.plan_values import Plan, PlanStatus, PlanTask
-from antiphon.tools.context import ToolContext
-from antiphon.tools.tool import Tool, tool
-
-if TYPE_CHECKING:
-    from antiphon.tools.builtin.plan_store import PlanStore
 
 TITLE_LENGTH = 200
 GOAL_LENGTH = 2_000
@@ -31,6 +39,37 @@ SIZE = 30_000
 
 _TASK_NUMBER = re.compile(r"(?:t|task)?[\s_#-]*(\d{1,9})", re.IGNORECASE | re.ASCII)
 _DATE = re.compile(r"(\d{4})\s*[-/.年]\s*(\d{1,2})\s*[-/.月]\s*(\d{1,2})\s*日?", re.ASCII)
+
+PlanStatus: TypeAlias = Literal["active", "done", "archived"]
+
+
+class PlanTask(Struct, frozen=True, omit_defaults=True):
+    """One thing to do."""
+
+    id: str
+    title: str
+    notes: str = ""
+    due: str = ""
+    """A date (`2026-03-01`) or a date and time; empty for none."""
+    done: bool = False
+
+
+class Plan(Struct, frozen=True):
+    """A goal and its tasks. `version` grows by one with every change."""
+
+    id: str
+    title: str
+    goal: str
+    status: PlanStatus
+    tasks: tuple[PlanTask, ...]
+    created: datetime
+    updated: datetime
+    version: int = 1
+    tasks_numbered: int = 0
+
+    @property
+    def tasks_done(self) -> int:
+        return sum(task.done for task in self.tasks)
 
 
 class TaskDraft(Struct, frozen=True, forbid_unknown_fields=True):
@@ -238,101 +277,133 @@ def now_in_seconds() -> datetime:
     return datetime.now(UTC).replace(microsecond=0)
 
 
-_PlanId = Annotated[str, Meta(description="The plan's id, like plan-1; list_plans shows it")]
-_Tasks = list[str | TaskDraft]
+_APPLICATION_ID = 0x414E5450 + 1
+_SCHEMA = 1
+_TABLES = """
+CREATE TABLE plans (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,  -- never used again, so an old call cannot hit a new plan
+    body   BLOB NOT NULL                       -- the plan as JSON
+);
+CREATE TABLE answered (
+    digest BLOB PRIMARY KEY,
+    at     INTEGER NOT NULL,                   -- seconds since 1970
+    body   BLOB NOT NULL                       -- the plan the call gave
+) WITHOUT ROWID;
+CREATE INDEX answered_at ON answered (at);
+"""
+_KEPT_SECONDS = 7 * 24 * 3600
+_PLAN_NUMBER = re.compile(r"(?:plan)?[\s_#-]*(\d{1,18})", re.IGNORECASE | re.ASCII)
 
 
-def plan_tools(store: PlanStore) -> list[Tool]:
-    """The tools `create_plan`, `list_plans`, `get_plan`, `update_plan` and `delete_plan` over `store`."""
-    here = token_hex(8)
+class PlanStore(Closable):
+    """Plans, kept. `:memory:` keeps them until the store is closed."""
 
-    def key_of(context: ToolContext) -> str:
-        if not context.idempotency_key or context.conversation_id:
-            return context.idempotency_key
-        return f"{here}:{context.idempotency_key}"
-
-    @tool(effect="idempotent", lax=True)
-    def create_plan(
-        context: ToolContext,
-        title: Annotated[str, Meta(description="A short name for the plan")],
-        goal: Annotated[str, Meta(description="What shall be reached, and by when")] = "",
-        tasks: Annotated[_Tasks | None, Meta(description="The tasks in order: titles, or objects with title")] = None,
-    ) -> str:
-        """Make a plan with a goal and tasks, and keep it for the user. Returns the plan with the ids of its tasks."""
-        with _tool_errors():
-            plan = store.create(title, goal, tasks or (), key=key_of(context))
-        language = context.language(title, goal)
-        return one_plan(PLAN_WORDS[language].created.format(id=plan.id), plan, language)
-
-    @tool(effect="read", lax=True)
-    def list_plans(
-        context: ToolContext,
-        status: Annotated[
-            Literal["active", "done", "archived", "all"], Meta(description="Which plans to list")
-        ] = "all",
-    ) -> str:
-        """List the user's plans with all their tasks, the oldest first."""
-        with _tool_errors():
-            plans = store.list(None if status == "all" else status)
-        return several_plans(plans, context.language(*(plan.title for plan in plans)))
-
-    @tool(effect="read", lax=True)
-    def get_plan(context: ToolContext, plan_id: _PlanId) -> str:
-        """Show one plan with all its tasks."""
-        with _tool_errors():
-            plan = store.get(plan_id)
-        language = context.language(plan.title)
-        return one_plan(PLAN_WORDS[language].this.format(id=plan.id), plan, language)
-
-    @tool(effect="idempotent", lax=True)
-    def update_plan(
-        context: ToolContext,
-        plan_id: _PlanId,
-        title: Annotated[str | None, Meta(description="A new title")] = None,
-        goal: Annotated[str | None, Meta(description="A new goal")] = None,
-        status: Annotated[PlanStatus | None, Meta(description="A new status")] = None,
-        task_updates: Annotated[
-            list[TaskUpdate] | None, Meta(description='Changes of single tasks, like [{"id": "t1", "done": true}]')
-        ] = None,
-        add_tasks: Annotated[_Tasks | None, Meta(description="Tasks to add at the end")] = None,
-        remove_tasks: Annotated[list[str] | None, Meta(description="Ids of tasks to remove")] = None,
-        tasks: Annotated[
-            _Tasks | None, Meta(description="The whole new list of tasks; those left out are removed")
-        ] = None,
-        version: Annotated[
-            int | None, Meta(description="The version you read; if the plan changed since, nothing is done")
-        ] = None,
-    ) -> str:
-        """Change a plan. Give only what changes. Returns the plan as it is then."""
-        change = PlanChange(
-            title=title,
-            goal=goal,
-            status=status,
-            tasks=tasks,
-            remove_tasks=remove_tasks or (),
-            task_updates=task_updates or (),
-            add_tasks=add_tasks or (),
+    def __init__(self, path: str | os.PathLike[str] = ":memory:", *, timeout: float = 10.0) -> None:
+        """Open the file, or make it. `timeout`: how long to wait for another process's lock."""
+        self.path = os.fspath(path)
+        self._file = SqliteFile(
+            self.path,
+            tables=_TABLES,
+            application_id=_APPLICATION_ID,
+            schema=_SCHEMA,
+            timeout=timeout,
+            read_only=False,
+            create=True,
         )
-        with _tool_errors():
-            plan = store.update(plan_id, change, expected_version=version, key=key_of(context))
-        language = context.language(plan.title)
-        return one_plan(PLAN_WORDS[language].updated.format(id=plan.id), plan, language)
 
-    @tool(effect="idempotent", lax=True)
-    def delete_plan(context: ToolContext, plan_id: _PlanId) -> str:
-        """Delete a plan for good. To keep it out of sight instead, give it the status archived with update_plan."""
-        with _tool_errors():
-            plan = store.delete(plan_id, key=key_of(context))
-        words = PLAN_WORDS[context.language(plan.title)]
-        return words.deleted.format(id=plan.id, title=plan.title, count=len(plan.tasks))
+    def close(self) -> None:
+        self._file.close()
 
-    return [create_plan, list_plans, get_plan, update_plan, delete_plan]
+    def create(self, title: str, goal: str = "", tasks: Sequence[str | TaskDraft] = (), *, key: str = "") -> Plan:
+        """Make a plan and keep it. Raises `PlanError` for one that cannot be."""
+
+        def insert(db: sqlite3.Connection) -> Plan:
+            number = db.execute("INSERT INTO plans (body) VALUES ('')").lastrowid
+            plan = new_plan(f"plan-{number}", title, goal, tasks, now_in_seconds())
+            db.execute("UPDATE plans SET body = ? WHERE number = ?", (_encode(plan), number))
+            return plan
+
+        return self._run_once(key, ("create", title, goal, tasks), insert)
+
+    def list(self, status: PlanStatus | None = None) -> Sequence[Plan]:
+        """The plans in the order they were made."""
+        with self._file.writing() as db:
+            bodies = db.execute("SELECT body FROM plans ORDER BY number").fetchall()
+        plans = [_decode(body) for (body,) in bodies]
+        return [plan for plan in plans if status in (None, plan.status)]
+
+    def get(self, plan_id: str) -> Plan:
+        """The plan with that id. Raises `UnknownPlan`."""
+        with self._file.writing() as db:
+            return _find(db, plan_id)[1]
+
+    def update(self, plan_id: str, change: PlanChange, *, expected_version: int | None = None, key: str = "") -> Plan:
+        """Change a plan and return what it is then. Raises `PlanError`, `UnknownPlan` or `PlanChanged`."""
+
+        def apply(db: sqlite3.Connection) -> Plan:
+            number, plan = _find(db, plan_id)
+            if expected_version not in (None, plan.version):
+                raise PlanChanged(
+                    f"nothing was changed: {plan.id} has version {plan.version} by now, not {expected_version}; "
+                    "read it again with get_plan and decide again"
+                )
+            after = apply_change(plan, change, now_in_seconds())
+            db.execute("UPDATE plans SET body = ? WHERE number = ?", (_encode(after), number))
+            return after
+
+        return self._run_once(key, ("update", plan_id, change, expected_version), apply)
+
+    def delete(self, plan_id: str, *, key: str = "") -> Plan:
+        """Forget a plan, and return what it was. Raises `UnknownPlan`."""
+
+        def remove(db: sqlite3.Connection) -> Plan:
+            number, plan = _find(db, plan_id)
+            db.execute("DELETE FROM plans WHERE number = ?", (number,))
+            return plan
+
+        return self._run_once(key, ("delete", plan_id), remove)
+
+    def _run_once(self, key: str, arguments: tuple[Any, ...], work: Callable[[sqlite3.Connection], Plan]) -> Plan:
+        with self._file.transaction() as db:
+            if not key:
+                return work(db)
+            digest = hashlib.sha256(msgspec.json.encode((key, arguments))).digest()
+            known = db.execute("SELECT body FROM answered WHERE digest = ?", (digest,)).fetchone()
+            if known:
+                return _decode(known[0])
+            plan = work(db)
+            now = int(now_in_seconds().timestamp())
+            db.execute("DELETE FROM answered WHERE at < ?", (now - _KEPT_SECONDS,))
+            db.execute("INSERT INTO answered (digest, at, body) VALUES (?, ?, ?)", (digest, now, _encode(plan)))
+            return plan
 
 
-@contextmanager
-def _tool_errors() -> Iterator[None]:
-    """What the store refuses in the block, for the model."""
+def _find(db: sqlite3.Connection, plan_id: str) -> tuple[int, Plan]:
+    number = _PLAN_NUMBER.fullmatch(plan_id.strip())
+    row = number and db.execute("SELECT number, body FROM plans WHERE number = ?", (int(number[1]),)).fetchone()
+    if not row:
+        raise UnknownPlan(_unknown_message(db, plan_id))
+    return row[0], _decode(row[1])
+
+
+def _unknown_message(db: sqlite3.Connection, plan_id: str) -> str:
+    (count,) = db.execute("SELECT count(*) FROM plans").fetchone()
+    newest = [
+        _decode(body) for (body,) in db.execute("SELECT body FROM plans ORDER BY number DESC LIMIT 10").fetchall()
+    ]
+    if not newest:
+        return f"there is no plan {plan_id[:40]!r}: there are no plans yet; create_plan makes one"
+    known = ", ".join(f"{plan.id} ({plan.title})" for plan in reversed(newest))
+    more = f" and {count - len(newest)} older ones; list_plans shows all" if count > len(newest) else ""
+    return f"there is no plan {plan_id[:40]!r}; the plans are {known}{more}"
+
+
+def _encode(plan: Plan) -> bytes:
+    return msgspec.json.encode(plan)
+
+
+def _decode(body: bytes) -> Plan:
     try:
-        yield
-    except StoreError as error:
-        raise ToolError(str(error), retry=isinstance(error, StoreLocked)) from error
+        return msgspec.json.decode(body, type=Plan)
+    except msgspec.DecodeError as error:
+        raise StoreDamaged(f"a plan in the store cannot be read ({error}); restore a copy of the file") from error

@@ -1,17 +1,22 @@
-"""The results of the plan tools: text for a person and a model in the language of the conversation, then data for programs."""
+"""The plan tools, and their results: text in the language of the conversation for a person and a model, data for programs."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from secrets import token_hex
 from types import MappingProxyType
+from typing import Annotated, Literal
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
+from antiphon.errors import StoreError, StoreLocked, ToolError
 from antiphon.parts import ToolCallResult, ToolExecutionStatus
-from antiphon.tools.builtin.plan_values import Plan, PlanTask
-from antiphon.tools.context import Language
+from antiphon.tools.builtin.plans import Plan, PlanChange, PlanStatus, PlanStore, PlanTask, TaskDraft, TaskUpdate
+from antiphon.tools.context import Language, ToolContext
+from antiphon.tools.tool import Tool, tool
 
 PLAN_TOOLS = frozenset({"create_plan", "list_plans", "get_plan", "update_plan", "delete_plan"})
 
@@ -141,3 +146,103 @@ def _data_of(result: ToolCallResult) -> _Data | None:
         return msgspec.json.decode(found[1], type=_Data)
     except msgspec.DecodeError:  # a result that was cut or rewritten on its way: there is still its text to show
         return None
+
+
+_PlanId = Annotated[str, Meta(description="The plan's id, like plan-1; list_plans shows it")]
+_Tasks = list[str | TaskDraft]
+
+
+def plan_tools(store: PlanStore) -> list[Tool]:
+    """The tools `create_plan`, `list_plans`, `get_plan`, `update_plan` and `delete_plan` over `store`."""
+    here = token_hex(8)
+
+    def key_of(context: ToolContext) -> str:
+        if not context.idempotency_key or context.conversation_id:
+            return context.idempotency_key
+        return f"{here}:{context.idempotency_key}"
+
+    @tool(effect="idempotent", lax=True)
+    def create_plan(
+        context: ToolContext,
+        title: Annotated[str, Meta(description="A short name for the plan")],
+        goal: Annotated[str, Meta(description="What shall be reached, and by when")] = "",
+        tasks: Annotated[_Tasks | None, Meta(description="The tasks in order: titles, or objects with title")] = None,
+    ) -> str:
+        """Make a plan with a goal and tasks, and keep it for the user. Returns the plan with the ids of its tasks."""
+        with _tool_errors():
+            plan = store.create(title, goal, tasks or (), key=key_of(context))
+        language = context.language(title, goal)
+        return one_plan(PLAN_WORDS[language].created.format(id=plan.id), plan, language)
+
+    @tool(effect="read", lax=True)
+    def list_plans(
+        context: ToolContext,
+        status: Annotated[
+            Literal["active", "done", "archived", "all"], Meta(description="Which plans to list")
+        ] = "all",
+    ) -> str:
+        """List the user's plans with all their tasks, the oldest first."""
+        with _tool_errors():
+            plans = store.list(None if status == "all" else status)
+        return several_plans(plans, context.language(*(plan.title for plan in plans)))
+
+    @tool(effect="read", lax=True)
+    def get_plan(context: ToolContext, plan_id: _PlanId) -> str:
+        """Show one plan with all its tasks."""
+        with _tool_errors():
+            plan = store.get(plan_id)
+        language = context.language(plan.title)
+        return one_plan(PLAN_WORDS[language].this.format(id=plan.id), plan, language)
+
+    @tool(effect="idempotent", lax=True)
+    def update_plan(
+        context: ToolContext,
+        plan_id: _PlanId,
+        title: Annotated[str | None, Meta(description="A new title")] = None,
+        goal: Annotated[str | None, Meta(description="A new goal")] = None,
+        status: Annotated[PlanStatus | None, Meta(description="A new status")] = None,
+        task_updates: Annotated[
+            list[TaskUpdate] | None, Meta(description='Changes of single tasks, like [{"id": "t1", "done": true}]')
+        ] = None,
+        add_tasks: Annotated[_Tasks | None, Meta(description="Tasks to add at the end")] = None,
+        remove_tasks: Annotated[list[str] | None, Meta(description="Ids of tasks to remove")] = None,
+        tasks: Annotated[
+            _Tasks | None, Meta(description="The whole new list of tasks; those left out are removed")
+        ] = None,
+        version: Annotated[
+            int | None, Meta(description="The version you read; if the plan changed since, nothing is done")
+        ] = None,
+    ) -> str:
+        """Change a plan. Give only what changes. Returns the plan as it is then."""
+        change = PlanChange(
+            title=title,
+            goal=goal,
+            status=status,
+            tasks=tasks,
+            remove_tasks=remove_tasks or (),
+            task_updates=task_updates or (),
+            add_tasks=add_tasks or (),
+        )
+        with _tool_errors():
+            plan = store.update(plan_id, change, expected_version=version, key=key_of(context))
+        language = context.language(plan.title)
+        return one_plan(PLAN_WORDS[language].updated.format(id=plan.id), plan, language)
+
+    @tool(effect="idempotent", lax=True)
+    def delete_plan(context: ToolContext, plan_id: _PlanId) -> str:
+        """Delete a plan for good. To keep it out of sight instead, give it the status archived with update_plan."""
+        with _tool_errors():
+            plan = store.delete(plan_id, key=key_of(context))
+        words = PLAN_WORDS[context.language(plan.title)]
+        return words.deleted.format(id=plan.id, title=plan.title, count=len(plan.tasks))
+
+    return [create_plan, list_plans, get_plan, update_plan, delete_plan]
+
+
+@contextmanager
+def _tool_errors() -> Iterator[None]:
+    """What the store refuses in the block, for the model."""
+    try:
+        yield
+    except StoreError as error:
+        raise ToolError(str(error), retry=isinstance(error, StoreLocked)) from error
