@@ -91,8 +91,6 @@ class Writer(RequestWriter):
     def write_parameters(self, body: dict[str, Any]) -> None:
         if self.request.stream is not None:
             body["streams"] = self.request.stream
-
-    def write_extras(self, body: dict[str, Any]) -> None:
         body |= self.losses.take_extras(self.request.native, FORMAT)
 
 

@@ -1,8 +1,8 @@
 """`RequestWriter`: the order in which a request is written, for every format; `RequestEncoder`: a growing one, again and again.
 
 A format gives the steps. Its writer is made for a target with the tools, gets the messages one by one, and finishes the body:
-messages, choice, reasoning, parameters, extras, cache breakpoints. Rules about several values are kept by the `fixes` of the rule
-book, at their stage.
+messages, choice, parameters and extras, cache breakpoints. Rules about several values are kept by the `fixes` of the rule book,
+at their stage.
 
 Law L9 lets the encoder keep bytes: what is written for a turn never changes once a turn of the model follows it. Entries before
 such a boundary are settled and kept as bytes; the messages after it are added, the body is finished, and the writer is put back.
@@ -23,7 +23,7 @@ from antiphon.wire.format import DEFAULT_OPTIONS, Format, WriteOptions, surrogat
 from antiphon.wire.loss import Loss, Losses
 from antiphon.wire.native_as_text import reasoning_as_text
 from antiphon.wire.request import Message, ModelRequest, PromptCaching
-from antiphon.wire.rules.book import Fixes
+from antiphon.wire.rules.book import Fixes, Stage
 from antiphon.wire.tool_namespaces import namespaces_origin
 from antiphon.wire.tools.call_arguments import find_wrapped_tools, with_wrapped_calls
 
@@ -70,23 +70,22 @@ class RequestWriter:
 
     def finish(self, request: ModelRequest) -> dict[str, Any]:
         """The body, after the last message."""
-        self.request, fixes = request, self.fixes
+        self.request = request
         body = self.end_messages()
         if request.tool_choice is not None or request.parallel_tool_calls is not None:
             self.write_choice(body)
-            for fix in fixes.get("choice", ()):
-                fix(body, self)
-        self.write_reasoning(body)
-        if self.request.reasoning is not None or self.request.output_format is not None:
-            for fix in fixes.get("reasoning", ()):
-                fix(body, self)
+            self.fix("choice", body)
         self.write_parameters(body)
-        self.write_extras(body)
-        for fix in fixes.get("end", ()):
+        for fix in self.fixes.get("end", ()):
             fix(body, self)
         if request.cache_prompt is not None:
             self.mark_prompt(body, request.cache_prompt)
         return body
+
+    def fix(self, stage: Stage, body: dict[str, Any]) -> None:
+        """Keep the rules about several values of this stage."""
+        for fix in self.fixes.get(stage, ()):
+            fix(body, self)
 
     # The steps of a format, in their order.
 
@@ -105,14 +104,8 @@ class RequestWriter:
     def write_choice(self, body: dict[str, Any]) -> None:
         """Which tools may be called, and whether several at once."""
 
-    def write_reasoning(self, body: dict[str, Any]) -> None:
-        """How much the model thinks, where other parameters depend on it."""
-
     def write_parameters(self, body: dict[str, Any]) -> None:
-        """The parameters of the request."""
-
-    def write_extras(self, body: dict[str, Any]) -> None:
-        """What only this format has; the extras of others are reported."""
+        """The parameters of the request, and what only this format has; the extras of others are reported."""
 
     def mark_prompt(self, body: dict[str, Any], caching: PromptCaching) -> None:
         """Set the cache breakpoints that a request asks for."""

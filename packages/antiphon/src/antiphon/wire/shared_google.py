@@ -17,7 +17,7 @@ from antiphon.wire.capabilities import Capabilities
 from antiphon.wire.loss import Loss, Losses
 from antiphon.wire.parameters import lose_fields
 from antiphon.wire.provenance import is_spelled
-from antiphon.wire.request import CONTINUE_TEXT, SYSTEM_NOTE_PREFIX, Message, OutputFormat
+from antiphon.wire.request import CONTINUE_TEXT, SYSTEM_NOTE_PREFIX, Message, ModelRequest, OutputFormat
 from antiphon.wire.rules.limits import Choice, Limit, Range, Texts
 
 PLACEHOLDER_FIRST_TURN = "(the conversation so far)"
@@ -223,6 +223,13 @@ def service_tiers(rule: str, *tiers: str) -> Choice:
     return Choice(
         rule=rule, values={**{tier: tier for tier in tiers}, "default": "standard", "standard_only": "standard"}
     )
+
+
+def lose_parallel_switch(request: ModelRequest, target: str, losses: list[Loss]) -> None:
+    """Report that calls may be parallel although the request does not want it."""
+    if request.parallel_tool_calls is False:
+        reason = f"{target} does not support disabling parallel tool calls; dropped"
+        losses.append(Loss("parallel_tool_calls", "parallel_tool_calls", reason))
 
 
 def lose_format_details(output_format: OutputFormat, losses: list[Loss], target: str) -> None:

@@ -15,7 +15,10 @@ from typing import Any, ClassVar
 
 from msgspec import Struct, structs
 
+from antiphon.parts import NativeExtras
 from antiphon.wire.anthropic import FORMAT
+from antiphon.wire.anthropic.cache_breakpoints import Breakpoints
+from antiphon.wire.anthropic.dialects import Dialect, fit_request, fit_temperature
 from antiphon.wire.anthropic.limits import (
     EFFORTS,
     MIN_BUDGET,
@@ -30,6 +33,7 @@ from antiphon.wire.parameters import NUMBER, Parameter, ParameterTable, Refusal,
 from antiphon.wire.parameters.reasoning import ReasoningForms, plan_reasoning
 from antiphon.wire.provenance import is_from
 from antiphon.wire.request import ModelRequest, OutputFormat, Reasoning
+from antiphon.wire.request_writer import RequestWriter
 from antiphon.wire.rules import Checked, Path
 from antiphon.wire.rules.limits import Choice, Length, Range, Texts
 from antiphon.wire.schema import grammar_policy, rewrite
@@ -92,22 +96,6 @@ def _read_display(reasoning: Reasoning, other: dict[Any, Any]) -> Reasoning | No
     if other.keys() - {"display"} or (display is not None and (type(display) is not str or display not in _DISPLAYS)):
         return None
     return Reasoning(reasoning.effort, reasoning.budget_tokens, True, display, source=SOURCE)
-
-
-def write_reasoning(
-    reasoning: Reasoning, capabilities: Capabilities, losses: list[Loss]
-) -> tuple[dict[str, Any] | None, str | None]:
-    """The values of `thinking` and of `output_config.effort`."""
-    lose_native(losses, "reasoning", reasoning.native, FORMAT)
-    plan = plan_reasoning(reasoning, capabilities, _REASONING, losses, is_own=is_from(reasoning, FORMAT))
-    if not plan.enabled:
-        return None if plan.enabled is None else {"type": "disabled"}, plan.effort
-    thinking: dict[str, Any] = {"type": "adaptive"}
-    if plan.budget is not None:
-        thinking = {"type": "enabled", "budget_tokens": plan.budget}
-    if plan.shown is not None:
-        thinking["display"] = plan.shown
-    return thinking, plan.effort
 
 
 class _Sampling(Range, frozen=True):
@@ -190,41 +178,6 @@ def _format_schema(output_format: Any) -> dict[str, Any] | None:
     return None
 
 
-def write_thinking_and_format(request: ModelRequest, body: dict[str, Any], target: Target, losses: list[Loss]) -> None:
-    config: dict[str, Any] = {}
-    if request.reasoning is not None:
-        thinking, effort = write_reasoning(request.reasoning, target.model, losses)
-        if thinking is not None:
-            body["thinking"] = thinking
-        if effort is not None:
-            config["effort"] = effort
-    output_format = request.output_format
-    if output_format is not None:
-        written = _write_output_format(output_format, target.model, losses)
-        if written is not None and is_from(output_format, FORMAT):
-            body["output_format"] = written
-        elif written is not None:
-            config["format"] = written
-    if config:
-        body["output_config"] = config
-
-
-def _write_output_format(output_format: OutputFormat, model: Capabilities, losses: list[Loss]) -> dict[str, Any] | None:
-    lose_native(losses, "output_format", output_format.native, FORMAT)
-    if output_format.kind == "text":
-        return None
-    reason = "Anthropic accepts only the schema of an output format; dropped"
-    lose_fields(output_format, "output_format", ("name", "description"), reason, losses)
-    if output_format.strict is False:
-        losses.append(Loss("output_format.strict", "strict", "output formats are always strict; sent as strict"))
-    if output_format.kind == "json_object" or output_format.schema is None:
-        reason = "Anthropic requires a schema for an output format; dropped (AN-32)"
-        losses.append(Loss("output_format", output_format.kind, reason))
-        return None
-    policy = grammar_policy(model, "AN-32", "an output format")
-    return {"type": "json_schema", "schema": rewrite(output_format.schema, policy, losses, "output_format.schema")}
-
-
 def refusals(temperature: Any, top_p: Any, top_k: Any, thinking: Any, target: Target) -> dict[str, Refusal]:
     """The sampling parameters that the model, the API version or thinking rule out."""
     if target.is_version_2026_10:
@@ -242,7 +195,80 @@ def refusals(temperature: Any, top_p: Any, top_k: Any, thinking: Any, target: Ta
     return refused
 
 
-def write_parameters(request: ModelRequest, body: dict[str, Any], target: Target, losses: list[Loss]) -> None:
-    """Put sampling, stop sequences, user and service tier into a body that has its `thinking`."""
-    refused = refusals(request.temperature, request.top_p, request.top_k, body.get("thinking"), target)
-    PARAMETER_TABLE.write(request, body, target.model, losses, refused=refused)
+class ParameterWriter(RequestWriter):
+    """Writes thinking, the output format, the other parameters, and what only this format has."""
+
+    target: Target
+    breakpoints: Breakpoints
+    host: Dialect | None
+    own: dict[str, Any]
+    """What only this format has, as far as the host does not ignore it."""
+
+    def write_parameters(self, body: dict[str, Any]) -> None:
+        request = self.request
+        if self.host is not None:
+            self.request = request = fit_request(request, self.host, body, self.losses)
+        if request.reasoning is not None or request.output_format is not None:
+            self._write_thinking_and_format(request, body)
+            self.fix("reasoning", body)
+        refused = refusals(request.temperature, request.top_p, request.top_k, body.get("thinking"), self.target)
+        PARAMETER_TABLE.write(request, body, self.model, self.losses, refused=refused)
+        if self.host is not None:
+            fit_temperature(self.host, body, self.losses)
+        if request.native is not None:
+            self._write_extras(request.native, body)
+        if self.breakpoints:
+            self.fix("breakpoints", body)
+
+    def _write_thinking_and_format(self, request: ModelRequest, body: dict[str, Any]) -> None:
+        config: dict[str, Any] = {}
+        if request.reasoning is not None:
+            self._write_thinking(request.reasoning, body, config)
+        output_format = request.output_format
+        if output_format is not None and (written := self._output_format(output_format)) is not None:
+            if is_from(output_format, FORMAT):
+                body["output_format"] = written
+            else:
+                config["format"] = written
+        if config:
+            body["output_config"] = config
+
+    def _write_thinking(self, reasoning: Reasoning, body: dict[str, Any], config: dict[str, Any]) -> None:
+        """Set `thinking` in the body, and the effort in its `output_config`."""
+        lose_native(self.losses, "reasoning", reasoning.native, FORMAT)
+        plan = plan_reasoning(reasoning, self.model, _REASONING, self.losses, is_own=is_from(reasoning, FORMAT))
+        if plan.effort is not None:
+            config["effort"] = plan.effort
+        if plan.enabled is None:
+            return
+        thinking: dict[str, Any] = {"type": "adaptive" if plan.enabled else "disabled"}
+        if plan.enabled and plan.budget is not None:
+            thinking = {"type": "enabled", "budget_tokens": plan.budget}
+        if plan.enabled and plan.shown is not None:
+            thinking["display"] = plan.shown
+        body["thinking"] = thinking
+
+    def _output_format(self, output_format: OutputFormat) -> dict[str, Any] | None:
+        losses = self.losses
+        lose_native(losses, "output_format", output_format.native, FORMAT)
+        if output_format.kind == "text":
+            return None
+        reason = "Anthropic accepts only the schema of an output format; dropped"
+        lose_fields(output_format, "output_format", ("name", "description"), reason, losses)
+        if output_format.strict is False:
+            losses.append(Loss("output_format.strict", "strict", "output formats are always strict; sent as strict"))
+        if output_format.kind == "json_object" or output_format.schema is None:
+            reason = "Anthropic requires a schema for an output format; dropped (AN-32)"
+            losses.append(Loss("output_format", output_format.kind, reason))
+            return None
+        policy = grammar_policy(self.model, "AN-32", "an output format")
+        return {"type": "json_schema", "schema": rewrite(output_format.schema, policy, losses, "output_format.schema")}
+
+    def _write_extras(self, native: NativeExtras, body: dict[str, Any]) -> None:
+        lose_native(self.losses, "native", native, FORMAT)
+        for name, value in self.own.items():
+            if name in ("system", "thinking") and name in body:  # malformed (AN-03, AN-19), and something else was sent
+                self.losses.append(Loss(f"native.{name}", name, "not as the API has it; dropped"))
+                continue
+            is_shared = name in ("metadata", "output_config") and type(value) is dict and type(body.get(name)) is dict
+            body[name] = {**body[name], **value} if is_shared else value

@@ -14,7 +14,7 @@ from antiphon.parts import Native, Text
 from antiphon.wire.anthropic import FORMAT
 from antiphon.wire.anthropic.cache_breakpoints import mark_body
 from antiphon.wire.anthropic.content import collapse_text, read_value
-from antiphon.wire.anthropic.dialects import fit_request, fit_temperature, get_dialect, ignored_loss
+from antiphon.wire.anthropic.dialects import get_dialect, ignored_loss
 from antiphon.wire.anthropic.limits import HOST_PARAMETERS
 from antiphon.wire.anthropic.messages import MessageListWriter, read_messages
 from antiphon.wire.anthropic.parameters import (
@@ -22,17 +22,14 @@ from antiphon.wire.anthropic.parameters import (
     MAX_TOKENS,
     PARAMETER_TABLE,
     VERSION,
+    ParameterWriter,
     read_parameter,
     target_for,
-    write_parameters,
-    write_thinking_and_format,
 )
 from antiphon.wire.anthropic.rules import RULES
 from antiphon.wire.anthropic.shapes import MessageShape, fit_message
 from antiphon.wire.anthropic.tools import read_tool, read_tool_choice, write_tool_choice, write_tools
-from antiphon.wire.loss import Loss, lose_native
 from antiphon.wire.request import Message, ModelRequest, PromptCaching
-from antiphon.wire.request_writer import RequestWriter
 from antiphon.wire.shapes import RequestReader, list_of_entries
 
 _fit_max_tokens = MAX_TOKENS.limit.fit  # type: ignore[union-attr]
@@ -67,7 +64,7 @@ def _read_system(system: str | list[Any]) -> tuple[Message, ...]:
     return (Message("system", parts),) if parts else ()
 
 
-class Writer(RequestWriter):
+class Writer(ParameterWriter):
     """Writes a body of the Messages API; `options.version` is the `anthropic-version` it will be sent with."""
 
     format = FORMAT
@@ -77,25 +74,25 @@ class Writer(RequestWriter):
 
     def begin(self) -> None:
         request, options = self.request, self.options
-        self.extras = request.native.get(FORMAT, {}) if request.native else {}
-        self._dialect = dialect = get_dialect(options.dialect) if options.dialect else None
-        if dialect is not None and not dialect.ignored.isdisjoint(self.extras):
-            self.losses += (ignored_loss(dialect, name) for name in self.extras if name in dialect.ignored)
-            self.extras = {name: value for name, value in self.extras.items() if name not in dialect.ignored}
-        host = self.extras.get("anthropic_version")
-        self.target = target_for(self.model, options.version or VERSION, host)
+        self.own = request.native.get(FORMAT, {}) if request.native else {}
+        self.host = host = get_dialect(options.dialect) if options.dialect else None
+        if host is not None and not host.ignored.isdisjoint(self.own):
+            self.losses += (ignored_loss(host, name) for name in self.own if name in host.ignored)
+            self.own = {name: value for name, value in self.own.items() if name not in host.ignored}
+        self.target = target_for(self.model, options.version or VERSION, self.own.get("anthropic_version"))
         self.messages = messages = MessageListWriter(self.target, self.losses)
+        self.breakpoints = messages.breakpoints
         self._tools: list[Any] = []
         if request.tools:
-            self._tools = write_tools(request, self.model, messages.breakpoints, messages.argument_writers, self.losses)
+            self._tools = write_tools(request, self.model, self.breakpoints, messages.argument_writers, self.losses)
 
     def parts(self) -> Iterable[object]:
         return (self.messages,)
 
     def needs_whole(self) -> bool:
         """Breakpoints of the client are limited from the last one back; thinking depends on the whole tool loop."""
-        lacks = self._dialect is not None and self._dialect.missing_thinking
-        return bool(self.messages.breakpoints or lacks or self.request.reasoning is not None)
+        lacks = self.host is not None and self.host.missing_thinking
+        return bool(self.breakpoints or lacks or self.request.reasoning is not None)
 
     def settle(self) -> list[Any]:
         self.messages.end_turn()
@@ -110,7 +107,7 @@ class Writer(RequestWriter):
         )
         if request.stream is not None:
             body["stream"] = request.stream
-        self.messages.finish(self.extras.get("fallback_credit_token") is not None)
+        self.messages.finish(self.own.get("fallback_credit_token") is not None)
         if self.messages.system:
             body["system"] = collapse_text(self.messages.system)
         if self._tools:
@@ -123,31 +120,7 @@ class Writer(RequestWriter):
         if choice is not None:
             body["tool_choice"] = choice
 
-    def write_reasoning(self, body: dict[str, Any]) -> None:
-        request = self.request
-        if self._dialect is not None:
-            request = fit_request(request, self._dialect, body, self.losses)
-        if request.reasoning is not None or request.output_format is not None:
-            write_thinking_and_format(request, body, self.target, self.losses)
-        self.request = request
-
-    def write_parameters(self, body: dict[str, Any]) -> None:
-        write_parameters(self.request, body, self.target, self.losses)
-        if self._dialect is not None:
-            fit_temperature(self._dialect, body, self.losses)
-
-    def write_extras(self, body: dict[str, Any]) -> None:
-        if self.request.native is None:
-            return
-        lose_native(self.losses, "native", self.request.native, FORMAT)
-        for name, value in self.extras.items():
-            if name in ("system", "thinking") and name in body:  # malformed (AN-03, AN-19), and something else was sent
-                self.losses.append(Loss(f"native.{name}", name, "not as the API has it; dropped"))
-                continue
-            is_shared = name in ("metadata", "output_config") and type(value) is dict and type(body.get(name)) is dict
-            body[name] = {**body[name], **value} if is_shared else value
-
     def mark_prompt(self, body: dict[str, Any], caching: PromptCaching) -> None:
-        has_effect = self._dialect is None or self._dialect.caches_marked_prompts
-        if has_effect and not self.messages.breakpoints:
+        has_effect = self.host is None or self.host.caches_marked_prompts
+        if has_effect and not self.breakpoints:
             mark_body(self.request, caching, body, self.model.cache_breakpoints)

@@ -13,7 +13,6 @@ from typing import Any
 
 from msgspec import structs
 
-from antiphon.wire.capabilities import Capabilities
 from antiphon.wire.gemini import FORMAT
 from antiphon.wire.gemini.native import field_spellings, native_extras, spelled, split_fields
 from antiphon.wire.gemini.schema import SCHEMA_STYLES, read_schema, schema_style, write_schema
@@ -22,7 +21,8 @@ from antiphon.wire.loss import Loss, lose_native, own_extras
 from antiphon.wire.parameters import NUMBER, WHOLE_NUMBER, Parameter, ParameterTable, refused_fields
 from antiphon.wire.parameters.reasoning import DYNAMIC, HIDDEN, ReasoningForms, plan_reasoning
 from antiphon.wire.provenance import is_spelled
-from antiphon.wire.request import ModelRequest, OutputFormat, Reasoning
+from antiphon.wire.request import OutputFormat, Reasoning
+from antiphon.wire.request_writer import RequestWriter
 from antiphon.wire.rules.limits import Range
 from antiphon.wire.shared_google import (
     LEVEL_FOR,
@@ -30,6 +30,7 @@ from antiphon.wire.shared_google import (
     Seed,
     google_range,
     lose_format_details,
+    lose_parallel_switch,
     output_tokens,
     service_tiers,
     stop_sequences,
@@ -81,29 +82,8 @@ def read_thinking(config: dict[str, Any]) -> Reasoning:
     )
 
 
-def write_thinking(reasoning: Reasoning, capabilities: Capabilities, losses: list[Loss]) -> dict[str, Any]:
-    """The `thinkingConfig` for this model."""
-    extras = own_extras(reasoning.native, losses, "reasoning", FORMAT)
-    plan = plan_reasoning(reasoning, capabilities, _REASONING, losses)
-    if capabilities.thinking == ():
-        reason = "model does not support thinking; dropped (GM-14)"
-        losses.extend(Loss(f"reasoning.{name}", name, reason) for name in extras)
-        return {}
-    config: dict[str, Any] = {}
-    if plan.effort is not None:
-        is_lowercase = is_spelled(reasoning, "level:small")
-        config["thinkingLevel"] = plan.effort if is_lowercase else plan.effort.upper()
-    elif plan.enabled is False or plan.budget is not None:
-        config["thinkingBudget"] = plan.budget or 0
-    elif plan.enabled and capabilities.accepts_thinking("budget"):  # levels alone: thinking is the default
-        config["thinkingBudget"] = DYNAMIC
-    if plan.shown is not None:
-        config["includeThoughts"] = plan.shown
-    return {**config, **extras}
-
-
 _CONFIG = "generationConfig"
-GENERATION_PREFIX = f"{_CONFIG}."
+GENERATION_PREFIX, TOOL_PREFIX = f"{_CONFIG}.", "toolConfig."
 JSON_TYPE = "application/json"
 
 PARAMETER_TABLE = ParameterTable(
@@ -181,41 +161,67 @@ def _read_output_format(fields: dict[str, Any], values: dict[str, Any]) -> None:
         fields.pop(name, None)
 
 
-def write_parameters(
-    request: ModelRequest,
-    native: dict[str, Any],
-    body: dict[str, Any],
-    capabilities: Capabilities,
-    losses: list[Loss],
-) -> None:
-    """Put the `generationConfig` and its neighbours into a body."""
-    refused = refused_fields(capabilities, "GM-14", "GM-14", request.temperature, request.top_p)
-    PARAMETER_TABLE.write(request, body, capabilities, losses, refused=refused)
-    config: dict[str, Any] = body.setdefault(_CONFIG, {})
-    if request.output_format is not None:
-        _write_output_format(request.output_format, config, losses)
-    if request.reasoning is not None:
-        thinking = write_thinking(request.reasoning, capabilities, losses)
-        if thinking:
+class ParameterWriter(RequestWriter):
+    """Writes the `generationConfig` and its neighbours, and what only this format has."""
+
+    own: dict[str, Any]
+
+    def write_parameters(self, body: dict[str, Any]) -> None:
+        request, model, losses = self.request, self.model, self.losses
+        refused = refused_fields(model, "GM-14", "GM-14", request.temperature, request.top_p)
+        PARAMETER_TABLE.write(request, body, model, losses, refused=refused)
+        config: dict[str, Any] = body.setdefault(_CONFIG, {})
+        if request.output_format is not None:
+            self._write_output_format(request.output_format, config)
+        if request.reasoning is not None and (thinking := self._thinking(request.reasoning)):
             config["thinkingConfig"] = thinking
-    if is_spelled(request, "text-only"):
-        config[_MODALITIES] = ["TEXT"]
-    config |= without_prefix(GENERATION_PREFIX, native)
-    if not config:
-        del body[_CONFIG]
+        if is_spelled(request, "text-only"):
+            config[_MODALITIES] = ["TEXT"]
+        config |= without_prefix(GENERATION_PREFIX, self.own)
+        if not config:
+            del body[_CONFIG]
+        lose_parallel_switch(request, "Gemini", losses)
+        lose_native(losses, "native", request.native, FORMAT)
+        for name, value in self.own.items():
+            if name.startswith((GENERATION_PREFIX, TOOL_PREFIX)):
+                continue
+            if name in body:
+                losses.append(Loss(f"native.{name}", name, "overridden by another field of the request; dropped"))
+            else:
+                body[name] = value
 
+    def _thinking(self, reasoning: Reasoning) -> dict[str, Any]:
+        """The `thinkingConfig` for this model."""
+        model, losses = self.model, self.losses
+        extras = own_extras(reasoning.native, losses, "reasoning", FORMAT)
+        plan = plan_reasoning(reasoning, model, _REASONING, losses)
+        if model.thinking == ():
+            reason = "model does not support thinking; dropped (GM-14)"
+            losses.extend(Loss(f"reasoning.{name}", name, reason) for name in extras)
+            return {}
+        config: dict[str, Any] = {}
+        if plan.effort is not None:
+            is_lowercase = is_spelled(reasoning, "level:small")
+            config["thinkingLevel"] = plan.effort if is_lowercase else plan.effort.upper()
+        elif plan.enabled is False or plan.budget is not None:
+            config["thinkingBudget"] = plan.budget or 0
+        elif plan.enabled and model.accepts_thinking("budget"):  # levels alone: thinking is the default
+            config["thinkingBudget"] = DYNAMIC
+        if plan.shown is not None:
+            config["includeThoughts"] = plan.shown
+        return {**config, **extras}
 
-def _write_output_format(output_format: OutputFormat, config: dict[str, Any], losses: list[Loss]) -> None:
-    lose_native(losses, "output_format", output_format.native, FORMAT)
-    lose_format_details(output_format, losses, "Gemini")
-    config["responseMimeType"] = "text/plain" if output_format.kind == "text" else JSON_TYPE
-    if output_format.kind != "json_schema" or output_format.schema is None:
-        return
-    original = (output_format.native or {}).get(FORMAT, {}).get("responseSchema")
-    style = schema_style(output_format)
-    if original is not None:
-        config["responseSchema"] = original
-    elif style is not None:
-        config["responseSchema"] = write_schema(output_format.schema, style)
-    else:
-        config["responseJsonSchema"] = output_format.schema
+    def _write_output_format(self, output_format: OutputFormat, config: dict[str, Any]) -> None:
+        lose_native(self.losses, "output_format", output_format.native, FORMAT)
+        lose_format_details(output_format, self.losses, "Gemini")
+        config["responseMimeType"] = "text/plain" if output_format.kind == "text" else JSON_TYPE
+        if output_format.kind != "json_schema" or output_format.schema is None:
+            return
+        original = (output_format.native or {}).get(FORMAT, {}).get("responseSchema")
+        style = schema_style(output_format)
+        if original is not None:
+            config["responseSchema"] = original
+        elif style is not None:
+            config["responseSchema"] = write_schema(output_format.schema, style)
+        else:
+            config["responseJsonSchema"] = output_format.schema

@@ -30,7 +30,7 @@ from antiphon.wire.gemini.native import (
     spelled,
     split_fields,
 )
-from antiphon.wire.gemini.parameters import GENERATION_PREFIX, PARAMETER_TABLE, read_generation, write_parameters
+from antiphon.wire.gemini.parameters import PARAMETER_TABLE, TOOL_PREFIX, ParameterWriter, read_generation
 from antiphon.wire.gemini.rules import RULES
 from antiphon.wire.gemini.shapes import (
     PARAMETER_SPELLINGS,
@@ -39,15 +39,13 @@ from antiphon.wire.gemini.shapes import (
     fit_content,
 )
 from antiphon.wire.gemini.tools import read_tool_choice, read_tools, write_tool_choice, write_tools
-from antiphon.wire.loss import Loss, Losses, lose_native
+from antiphon.wire.loss import Losses
 from antiphon.wire.request import Message, ModelRequest
-from antiphon.wire.request_writer import RequestWriter
 from antiphon.wire.shapes import RequestReader
 from antiphon.wire.shared_google import with_prefix, without_prefix
 from antiphon.wire.tools.call_ids import CallIdTracker
 
 _TOOL_CONFIG_FIELDS = field_spellings(("functionCallingConfig",))
-_TOOL_PREFIX = "toolConfig."
 
 
 def _entries_of(contents: Any) -> list[Any]:
@@ -87,7 +85,7 @@ def _read_tool_config(config: dict[str, Any], values: dict[str, Any], native: di
             extras["functionCallingConfig"] = calling
         else:
             values["tool_choice"] = choice
-    native |= with_prefix(_TOOL_PREFIX, extras)
+    native |= with_prefix(TOOL_PREFIX, extras)
 
 
 def _read_system(system: Any, native: dict[str, Any]) -> Message | None:
@@ -112,7 +110,7 @@ def _read_system(system: Any, native: dict[str, Any]) -> Message | None:
     return Message("system", tuple(kept), native=native_extras(extras), source=source)
 
 
-class Writer(RequestWriter):
+class Writer(ParameterWriter):
     """Writes a body that Gemini accepts. `options.model` is the name in the URL, if it is not `request.model`."""
 
     format = FORMAT
@@ -120,7 +118,7 @@ class Writer(RequestWriter):
     messages: ContentsWriter
 
     def begin(self) -> None:
-        self._native = gemini_extras(self.request.native)
+        self.own = gemini_extras(self.request.native)
         self._tools = write_tools(self.request.tools, self.losses)
         self.messages = ContentsWriter(self.losses, self.model)
 
@@ -138,35 +136,14 @@ class Writer(RequestWriter):
         body["contents"] = self.messages.entries
         if self._tools:
             body["tools"] = self._tools
-        tool_config = _write_tool_config(self.request, self._native, self.losses)
+        tool_config = _write_tool_config(self.request, self.own, self.losses)
         if tool_config:
             body["toolConfig"] = tool_config
         return body
-
-    def write_parameters(self, body: dict[str, Any]) -> None:
-        write_parameters(self.request, self._native, body, self.model, self.losses)
-
-    def write_extras(self, body: dict[str, Any]) -> None:
-        write_other_fields(self.request, self._native, body, self.losses)
 
 
 def _write_tool_config(request: ModelRequest, native: dict[str, Any], losses: Losses) -> dict[str, Any]:
     config: dict[str, Any] = {}
     if request.tool_choice is not None:
         config["functionCallingConfig"] = write_tool_choice(request.tool_choice, losses)
-    return config | without_prefix(_TOOL_PREFIX, native)
-
-
-def write_other_fields(request: ModelRequest, native: dict[str, Any], body: dict[str, Any], losses: list[Loss]) -> None:
-    """Put what is neither content, tools nor generation config into a body."""
-    if request.parallel_tool_calls is False:
-        reason = "Gemini does not support disabling parallel tool calls; dropped"
-        losses.append(Loss("parallel_tool_calls", "parallel_tool_calls", reason))
-    lose_native(losses, "native", request.native, FORMAT)
-    for name, value in native.items():
-        if name.startswith((GENERATION_PREFIX, _TOOL_PREFIX)):
-            continue
-        if name in body:
-            losses.append(Loss(f"native.{name}", name, "overridden by another field of the request; dropped"))
-        else:
-            body[name] = value
+    return config | without_prefix(TOOL_PREFIX, native)

@@ -12,22 +12,23 @@ from __future__ import annotations
 from typing import Any
 
 from antiphon.parts import Source
-from antiphon.wire.capabilities import Capabilities
 from antiphon.wire.gemini_interactions import FORMAT
 from antiphon.wire.gemini_interactions.content import NAME
 from antiphon.wire.gemini_interactions.limits import SERVICE_TIERS
 from antiphon.wire.gemini_interactions.tools import read_tool_choice, write_tool_choice
-from antiphon.wire.loss import Loss, lose_native
+from antiphon.wire.loss import lose_native
 from antiphon.wire.parameters import NUMBER, Parameter, ParameterTable, refused_fields
 from antiphon.wire.parameters.reasoning import HIDDEN, ReasoningForms, plan_reasoning
 from antiphon.wire.provenance import is_spelled
-from antiphon.wire.request import ModelRequest, OutputFormat, Reasoning
+from antiphon.wire.request import OutputFormat, Reasoning
+from antiphon.wire.request_writer import RequestWriter
 from antiphon.wire.shared_google import (
     LEVEL_FOR,
     THINKING_LEVELS,
     Seed,
     google_range,
     lose_format_details,
+    lose_parallel_switch,
     output_tokens,
     service_tiers,
     stop_sequences,
@@ -76,42 +77,6 @@ def read_generation(config: dict[str, Any], values: dict[str, Any], native: dict
     native |= with_prefix(PREFIX, extras)
 
 
-def write_parameters(
-    request: ModelRequest,
-    native: dict[str, Any],
-    body: dict[str, Any],
-    capabilities: Capabilities,
-    losses: list[Loss],
-) -> None:
-    """Put the `generation_config` and its neighbours into a body that has its tools."""
-    refused = refused_fields(capabilities, "GI-07", "GI-07", request.temperature, request.top_p)
-    PARAMETER_TABLE.write(request, body, capabilities, losses, refused=refused)
-    config: dict[str, Any] = body.setdefault(_CONFIG, {})
-    if request.parallel_tool_calls is False:
-        reason = f"{NAME} does not support disabling parallel tool calls; dropped"
-        losses.append(Loss("parallel_tool_calls", "parallel_tool_calls", reason))
-    if request.tool_choice is not None:
-        config["tool_choice"] = write_tool_choice(request.tool_choice, losses)
-    if request.reasoning is not None:
-        _write_thinking(request.reasoning, config, capabilities, losses)
-    config |= without_prefix(PREFIX, native)
-    if not config:
-        del body[_CONFIG]
-    if request.output_format is not None:
-        _write_output_format(request.output_format, body, losses)
-
-
-def _write_thinking(
-    reasoning: Reasoning, config: dict[str, Any], capabilities: Capabilities, losses: list[Loss]
-) -> None:
-    lose_native(losses, "reasoning", reasoning.native, FORMAT)
-    plan = plan_reasoning(reasoning, capabilities, _REASONING, losses)
-    if plan.effort is not None:
-        config["thinking_level"] = plan.effort
-    if plan.shown is not None:
-        config["thinking_summaries"] = plan.shown
-
-
 def read_output_format(fields: dict[str, Any]) -> OutputFormat | None:
     """The output format, removed from `fields`; None if it is of another kind, or none is given."""
     given, mime_type = fields.get("response_format"), fields.get("response_mime_type")
@@ -152,22 +117,49 @@ def _read_text_format(given: dict[str, Any], source: Source | None) -> OutputFor
     return OutputFormat("text", source=source) if mime_type == "text/plain" and schema is None else None
 
 
-def _write_output_format(output_format: OutputFormat, body: dict[str, Any], losses: list[Loss]) -> None:
-    """Put the output format into a body."""
-    lose_native(losses, "output_format", output_format.native, FORMAT)
-    lose_format_details(output_format, losses, NAME)
-    written: dict[str, Any] | None = {"type": "text", "mime_type": JSON_TYPE}
-    if output_format.kind == "text":
-        written = {"type": "text", "mime_type": "text/plain"}
-    elif output_format.kind == "json_schema" and output_format.schema is not None:
-        written = (
-            output_format.schema
-            if is_spelled(output_format, "raw")
-            else {**(written or {}), "schema": output_format.schema}
-        )
-    elif is_spelled(output_format, "mime"):
-        written = None
-    if written is not None:
-        body["response_format"] = [written] if is_spelled(output_format, "list") else written
-    if is_spelled(output_format, "mime"):
-        body["response_mime_type"] = JSON_TYPE
+class ParameterWriter(RequestWriter):
+    """Writes the `generation_config` and its neighbours into a body that has its tools, and what only this format has."""
+
+    own: dict[str, Any]
+
+    def write_parameters(self, body: dict[str, Any]) -> None:
+        request, losses = self.request, self.losses
+        refused = refused_fields(self.model, "GI-07", "GI-07", request.temperature, request.top_p)
+        PARAMETER_TABLE.write(request, body, self.model, losses, refused=refused)
+        config: dict[str, Any] = body.setdefault(_CONFIG, {})
+        lose_parallel_switch(request, NAME, losses)
+        if request.tool_choice is not None:
+            config["tool_choice"] = write_tool_choice(request.tool_choice, losses)
+        if request.reasoning is not None:
+            lose_native(losses, "reasoning", request.reasoning.native, FORMAT)
+            plan = plan_reasoning(request.reasoning, self.model, _REASONING, losses)
+            if plan.effort is not None:
+                config["thinking_level"] = plan.effort
+            if plan.shown is not None:
+                config["thinking_summaries"] = plan.shown
+        config |= without_prefix(PREFIX, self.own)
+        if not config:
+            del body[_CONFIG]
+        if request.output_format is not None:
+            self._write_output_format(request.output_format, body)
+        if is_spelled(request, "text-only"):
+            body["response_modalities"] = ["text"]
+        lose_native(losses, "native", request.native, FORMAT)
+        rest = ((name, value) for name, value in self.own.items() if not name.startswith(PREFIX) and name not in body)
+        body.update(rest)
+
+    def _write_output_format(self, output_format: OutputFormat, body: dict[str, Any]) -> None:
+        lose_native(self.losses, "output_format", output_format.native, FORMAT)
+        lose_format_details(output_format, self.losses, NAME)
+        written: dict[str, Any] | None = {"type": "text", "mime_type": JSON_TYPE}
+        if output_format.kind == "text":
+            written = {"type": "text", "mime_type": "text/plain"}
+        elif output_format.kind == "json_schema" and output_format.schema is not None:
+            is_raw = is_spelled(output_format, "raw")
+            written = output_format.schema if is_raw else {**(written or {}), "schema": output_format.schema}
+        elif is_spelled(output_format, "mime"):
+            written = None
+        if written is not None:
+            body["response_format"] = [written] if is_spelled(output_format, "list") else written
+        if is_spelled(output_format, "mime"):
+            body["response_mime_type"] = JSON_TYPE

@@ -25,18 +25,15 @@ from antiphon.wire.gemini_interactions.messages import (
 )
 from antiphon.wire.gemini_interactions.parameters import (
     PARAMETER_TABLE,
-    PREFIX,
+    ParameterWriter,
     read_generation,
     read_output_format,
-    write_parameters,
 )
 from antiphon.wire.gemini_interactions.rules import RULES
 from antiphon.wire.gemini_interactions.shapes import ENTRIES, ContentShape, StepShape
 from antiphon.wire.gemini_interactions.tools import read_tools, write_tools
-from antiphon.wire.loss import lose_native
 from antiphon.wire.provenance import is_spelled
 from antiphon.wire.request import Message, ModelRequest
-from antiphon.wire.request_writer import RequestWriter
 from antiphon.wire.rules import json_type_name
 from antiphon.wire.shapes import RequestReader
 
@@ -81,7 +78,7 @@ def _build_request(entries: list[Any], unread: dict[str, Any]) -> ModelRequest:
 READER = RequestReader("input", StepShape | ContentShape, PARAMETERS, ENTRIES.fit, _entries_of, _build_request)
 
 
-class Writer(RequestWriter):
+class Writer(ParameterWriter):
     """Writes a body that the Interactions API accepts."""
 
     format = FORMAT
@@ -89,8 +86,8 @@ class Writer(RequestWriter):
     messages: StepListWriter
 
     def begin(self) -> None:
-        self._native = (self.request.native or {}).get(FORMAT, {})
-        self.messages = StepListWriter(self.losses, self.model, is_continued=is_continued(self._native))
+        self.own = (self.request.native or {}).get(FORMAT, {})
+        self.messages = StepListWriter(self.losses, self.model, is_continued=is_continued(self.own))
 
     def parts(self) -> Iterable[object]:
         return (self.messages, self.messages.writer)
@@ -107,19 +104,8 @@ class Writer(RequestWriter):
         self.messages.finish()
         if system := "\n\n".join(self.messages.system):
             body["system_instruction"] = system
-        if self.messages.entries or not is_continued(self._native):
+        if self.messages.entries or not is_continued(self.own):
             body["input"] = self.messages.entries
         if tools := write_tools(request.tools, self.losses):
             body["tools"] = tools
         return body
-
-    def write_parameters(self, body: dict[str, Any]) -> None:
-        request = self.request
-        write_parameters(request, self._native, body, self.model, self.losses)
-        if is_spelled(request, "text-only"):
-            body["response_modalities"] = ["text"]
-
-    def write_extras(self, body: dict[str, Any]) -> None:
-        lose_native(self.losses, "native", self.request.native, FORMAT)
-        own = self._native.items()
-        body.update((name, value) for name, value in own if not name.startswith(PREFIX) and name not in body)

@@ -15,14 +15,14 @@ from typing import Any
 
 from msgspec import structs
 
-from antiphon.wire.capabilities import Capabilities
 from antiphon.wire.loss import Loss, lose_native, other_fields, own_extras
 from antiphon.wire.openai_chat import FORMAT
 from antiphon.wire.openai_chat.dialects import Dialect
 from antiphon.wire.openai_chat.tools import NOT_STRICT
 from antiphon.wire.parameters import NUMBER, Parameter, ParameterTable, Refusal
 from antiphon.wire.parameters.reasoning import HIDDEN, ReasoningForms, is_off, plan_reasoning
-from antiphon.wire.request import ModelRequest, OutputFormat, Reasoning
+from antiphon.wire.request import OutputFormat, Reasoning
+from antiphon.wire.request_writer import RequestWriter
 from antiphon.wire.rules.limits import Range, Texts
 from antiphon.wire.schema import first_strict_problem, is_object_schema
 from antiphon.wire.shared_openai import (
@@ -144,54 +144,76 @@ def _read_output_format(output_format: Any) -> OutputFormat | None:
     return OutputFormat("json_schema", schema, name, description, strict)
 
 
-def write_parameters(
-    request: ModelRequest, body: dict[str, Any], losses: list[Loss], dialect: Dialect, capabilities: Capabilities
-) -> None:
-    """Put everything but messages and tools into a body."""
-    switches = _write_reasoning(request, losses, dialect, capabilities) if request.reasoning is not None else {}
-    effort = switches.get("reasoning_effort")
-    refused = find_refused(capabilities, "OC-26", request.temperature, request.top_p, effort)
-    if not dialect.accepts_top_k:
-        refused = {**refused, "top_k": _HOST_REFUSES}
-    legacy = dialect.output_tokens_field if capabilities.max_tokens else "max_completion_tokens"
-    keys = {"max_output_tokens": legacy, "seed": dialect.seed_field}
-    table = PARAMETER_TABLE if dialect.enforces_schemas else _COMPATIBLE_TABLE
-    table.write(request, body, capabilities, losses, refused=refused, keys=keys)
-    if request.output_format is not None:
-        _write_output_format(request.output_format, body, losses, dialect)
-    body.update(switches)
-    if request.stream is not None:
-        body["stream"] = request.stream
+class ParameterWriter(RequestWriter):
+    """Writes everything but messages and tools into a body."""
 
+    host: Dialect
 
-def write_extras(request: ModelRequest, body: dict[str, Any], losses: list[Loss], dialect: Dialect) -> None:
-    """Native extras and stream options."""
-    body.update(own_extras(request.native, losses, "native", OPENAI, FORMAT))
-    if body.get("stream") is True and dialect.has_stream_options:
-        options = body.get("stream_options")
-        if type(options) in (dict, type(None)):
-            body["stream_options"] = {"include_usage": True, **(options or {})}
+    def write_parameters(self, body: dict[str, Any]) -> None:
+        request, host, model = self.request, self.host, self.model
+        switches = {} if request.reasoning is None else self._reasoning_switches(request.reasoning)
+        refused = find_refused(model, "OC-26", request.temperature, request.top_p, switches.get("reasoning_effort"))
+        if not host.accepts_top_k:
+            refused = {**refused, "top_k": _HOST_REFUSES}
+        legacy = host.output_tokens_field if model.max_tokens else "max_completion_tokens"
+        keys = {"max_output_tokens": legacy, "seed": host.seed_field}
+        table = PARAMETER_TABLE if host.enforces_schemas else _COMPATIBLE_TABLE
+        table.write(request, body, model, self.losses, refused=refused, keys=keys)
+        if request.output_format is not None:
+            self._write_output_format(request.output_format, body)
+        body.update(switches)
+        if request.stream is not None:
+            body["stream"] = request.stream
+        body.update(own_extras(request.native, self.losses, "native", OPENAI, FORMAT))
+        if body.get("stream") is True and host.has_stream_options:
+            options = body.get("stream_options")
+            if type(options) in (dict, type(None)):
+                body["stream_options"] = {"include_usage": True, **(options or {})}
 
+    def _write_output_format(self, output_format: OutputFormat, body: dict[str, Any]) -> None:
+        extras = own_extras(output_format.native, self.losses, "output_format", OPENAI, FORMAT)
+        if output_format.kind != "json_schema":
+            body["response_format"] = {"type": output_format.kind, **extras}
+            lose_schema_fields(output_format, output_format.kind, self.losses)
+            return
+        described: dict[str, Any] = {"name": schema_name(output_format)}
+        if output_format.description is not None:
+            described["description"] = output_format.description
+        if output_format.schema is not None:
+            described["schema"] = output_format.schema
+        if output_format.strict is not None:
+            if output_format.strict and self.host.enforces_schemas and not _is_closed(output_format.schema):
+                self.losses.append(Loss("output_format.strict", "strict", NOT_STRICT))
+            else:
+                described["strict"] = output_format.strict
+        body["response_format"] = {"type": "json_schema", "json_schema": described, **extras}
 
-def _write_output_format(
-    output_format: OutputFormat, body: dict[str, Any], losses: list[Loss], dialect: Dialect
-) -> None:
-    extras = own_extras(output_format.native, losses, "output_format", OPENAI, FORMAT)
-    if output_format.kind != "json_schema":
-        body["response_format"] = {"type": output_format.kind, **extras}
-        lose_schema_fields(output_format, output_format.kind, losses)
-        return
-    described: dict[str, Any] = {"name": schema_name(output_format)}
-    if output_format.description is not None:
-        described["description"] = output_format.description
-    if output_format.schema is not None:
-        described["schema"] = output_format.schema
-    if output_format.strict is not None:
-        if output_format.strict and dialect.enforces_schemas and not _is_closed(output_format.schema):
-            losses.append(Loss("output_format.strict", "strict", NOT_STRICT))
-        else:
-            described["strict"] = output_format.strict
-    body["response_format"] = {"type": "json_schema", "json_schema": described, **extras}
+    def _reasoning_switches(self, reasoning: Reasoning) -> dict[str, Any]:
+        """The parameters that set reasoning, as the host names them."""
+        host, model, losses, native = self.host, self.model, self.losses, reasoning.native or {}
+        lose_native(losses, "reasoning", native, FORMAT)
+        extras, switch = native.get(FORMAT, {}), host.reasoning_switch
+        if extras and (host.echoes_reasoning or switch in extras):
+            written = dict(extras)
+            openrouter = extras.get("reasoning")
+            effort = openrouter.get("effort") if isinstance(openrouter, dict) else None
+            if reasoning.effort is not None and effort != reasoning.effort:
+                plan = plan_reasoning(Reasoning(reasoning.effort), model, _REASONING, losses)
+                if plan.effort is not None:
+                    written["reasoning_effort"] = plan.effort
+            return written
+        settings = (reasoning.effort, reasoning.budget_tokens, reasoning.enabled)
+        if switch == "reasoning" and (settings != (None, None, None) or reasoning.shown is not None):
+            return {"reasoning": _openrouter_reasoning(reasoning)}
+        has_switch = switch != "reasoning_effort" and settings != (None, None, None)
+        if has_switch and not (host.accepts_effort and reasoning.effort not in (None, "none")):
+            plan_reasoning(Reasoning(shown=reasoning.shown), model, _REASONING, losses)
+            if switch == "thinking":
+                return {"thinking": {"type": "enabled" if thinking_requested(reasoning) else "disabled"}}
+            budget = {"thinking_budget": reasoning.budget_tokens} if reasoning.budget_tokens else {}
+            return {"enable_thinking": thinking_requested(reasoning), **budget}
+        plan = plan_reasoning(reasoning, model, _REASONING, losses)
+        return {} if plan.effort is None else {"reasoning_effort": plan.effort}
 
 
 def _is_closed(schema: dict[str, Any] | None) -> bool:
@@ -204,38 +226,6 @@ def _is_closed(schema: dict[str, Any] | None) -> bool:
 def thinking_requested(reasoning: Reasoning | None) -> bool:
     """Whether the request asks for thinking."""
     return reasoning is not None and not is_off(reasoning)
-
-
-def _write_reasoning(
-    request: ModelRequest, losses: list[Loss], dialect: Dialect, capabilities: Capabilities
-) -> dict[str, Any]:
-    """The parameters that set reasoning, as the host names them."""
-    reasoning = request.reasoning
-    assert reasoning is not None
-    native = reasoning.native or {}
-    lose_native(losses, "reasoning", native, FORMAT)
-    extras, switch = native.get(FORMAT, {}), dialect.reasoning_switch
-    if extras and (dialect.echoes_reasoning or switch in extras):
-        written = dict(extras)
-        openrouter = extras.get("reasoning")
-        effort = openrouter.get("effort") if isinstance(openrouter, dict) else None
-        if reasoning.effort is not None and effort != reasoning.effort:
-            plan = plan_reasoning(Reasoning(reasoning.effort), capabilities, _REASONING, losses)
-            if plan.effort is not None:
-                written["reasoning_effort"] = plan.effort
-        return written
-    settings = (reasoning.effort, reasoning.budget_tokens, reasoning.enabled)
-    if switch == "reasoning" and (settings != (None, None, None) or reasoning.shown is not None):
-        return {"reasoning": _openrouter_reasoning(reasoning)}
-    has_switch = switch != "reasoning_effort" and settings != (None, None, None)
-    if has_switch and not (dialect.accepts_effort and reasoning.effort not in (None, "none")):
-        plan_reasoning(Reasoning(shown=reasoning.shown), capabilities, _REASONING, losses)
-        if switch == "thinking":
-            return {"thinking": {"type": "enabled" if thinking_requested(reasoning) else "disabled"}}
-        budget = {"thinking_budget": reasoning.budget_tokens} if reasoning.budget_tokens else {}
-        return {"enable_thinking": thinking_requested(reasoning), **budget}
-    plan = plan_reasoning(reasoning, capabilities, _REASONING, losses)
-    return {} if plan.effort is None else {"reasoning_effort": plan.effort}
 
 
 def _openrouter_reasoning(reasoning: Reasoning) -> dict[str, Any]:

@@ -20,10 +20,9 @@ from antiphon.wire.openai_chat.limits import PARAMETERS
 from antiphon.wire.openai_chat.messages import MessageListWriter, read_messages
 from antiphon.wire.openai_chat.parameters import (
     HOST_PARAMETERS,
+    ParameterWriter,
     read_parameters,
     thinking_requested,
-    write_extras,
-    write_parameters,
 )
 from antiphon.wire.openai_chat.rules import RULES
 from antiphon.wire.openai_chat.shapes import MESSAGES, MessageShape
@@ -36,7 +35,6 @@ from antiphon.wire.openai_chat.tools import (
     write_tools,
 )
 from antiphon.wire.request import ModelRequest, asks_for_json_object
-from antiphon.wire.request_writer import RequestWriter
 from antiphon.wire.shapes import RequestReader, list_of_entries
 from antiphon.wire.shared_openai import OPENAI, SHARED_PARAMETERS
 
@@ -79,7 +77,7 @@ def _read_tools(fields: dict[str, Any], native: dict[str, Any]) -> None:
             del native["function_call"]
 
 
-class Writer(RequestWriter):
+class Writer(ParameterWriter):
     """Writes a body that the host accepts."""
 
     format = FORMAT
@@ -129,12 +127,6 @@ class Writer(RequestWriter):
 
     def write_choice(self, body: dict[str, Any]) -> None:
         write_choice(self.request, body, self.losses, self.host, self._declared)
-
-    def write_parameters(self, body: dict[str, Any]) -> None:
-        write_parameters(self.request, body, self.losses, self.host, self.model)
-
-    def write_extras(self, body: dict[str, Any]) -> None:
-        write_extras(self.request, body, self.losses, self.host)
 
 
 def _mentions_json_early(messages: list[Any]) -> bool:

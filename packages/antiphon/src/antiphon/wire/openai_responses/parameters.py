@@ -11,13 +11,13 @@ from typing import Any
 
 from msgspec import structs
 
-from antiphon.wire.capabilities import Capabilities
 from antiphon.wire.loss import Loss, own_extras
 from antiphon.wire.openai_responses import FORMAT
 from antiphon.wire.openai_responses.tools import allows_strict, read_tool_choice, read_tools
 from antiphon.wire.parameters import Parameter, ParameterTable
 from antiphon.wire.parameters.reasoning import HIDDEN, ReasoningForms, plan_reasoning
-from antiphon.wire.request import ModelRequest, OutputFormat, Reasoning
+from antiphon.wire.request import OutputFormat, Reasoning
+from antiphon.wire.request_writer import RequestWriter
 from antiphon.wire.rules.limits import Range
 from antiphon.wire.schema import is_object_schema
 from antiphon.wire.shared_openai import (
@@ -105,29 +105,61 @@ def _read_format(output_format: dict[str, Any]) -> OutputFormat | None:
     return OutputFormat("json_schema", **fields, native=unread_fields(output_format, FORMAT, ("type", *types)))
 
 
-def write_parameters(
-    request: ModelRequest, body: dict[str, Any], losses: list[Loss], capabilities: Capabilities
-) -> None:
-    """Put everything but the input, tools and the choice among them into a body."""
-    reasoning = request.reasoning
-    written = None if reasoning is None else _write_reasoning(reasoning, capabilities, losses)
-    effort = written.get("effort") if written else None
-    refused = find_refused(capabilities, "OR-15", request.temperature, request.top_p, effort)
-    for field in ("stream", "parallel_tool_calls"):
-        value = getattr(request, field)
-        if value is not None:
-            body[field] = value
-    if request.user is not None and body.get("safety_identifier") != request.user:
-        body["user"] = request.user
-    PARAMETER_TABLE.write(request, body, capabilities, losses, refused=refused)
-    include = body.get("include")
-    if request.logprobs and not asks_for_logprobs(body):
-        body["include"] = [*(include if isinstance(include, list) else ()), LOGPROBS]
-    if written is not None:
-        body["reasoning"] = written
-    if request.output_format is not None:
-        text = body.get("text")
-        body["text"] = {**(text if type(text) is dict else {}), "format": _write_format(request.output_format, losses)}
+class ParameterWriter(RequestWriter):
+    """Writes everything but the input, tools and the choice among them into a body."""
+
+    def write_parameters(self, body: dict[str, Any]) -> None:
+        request, model = self.request, self.model
+        reasoning = None if request.reasoning is None else self._reasoning(request.reasoning)
+        effort = reasoning.get("effort") if reasoning else None
+        refused = find_refused(model, "OR-15", request.temperature, request.top_p, effort)
+        for field in ("stream", "parallel_tool_calls"):
+            value = getattr(request, field)
+            if value is not None:
+                body[field] = value
+        if request.user is not None and body.get("safety_identifier") != request.user:
+            body["user"] = request.user
+        PARAMETER_TABLE.write(request, body, model, self.losses, refused=refused)
+        include = body.get("include")
+        if request.logprobs and not asks_for_logprobs(body):
+            body["include"] = [*(include if isinstance(include, list) else ()), LOGPROBS]
+        if reasoning is not None:
+            body["reasoning"] = reasoning
+        if request.output_format is not None:
+            text = body.get("text")
+            body["text"] = {**(text if type(text) is dict else {}), "format": self._format(request.output_format)}
+
+    def _reasoning(self, reasoning: Reasoning) -> dict[str, Any] | None:
+        """The value of `reasoning`; None if the model refuses it."""
+        plan = plan_reasoning(reasoning, self.model, _REASONING, self.losses)
+        extras = own_extras(reasoning.native, self.losses, "reasoning", OPENAI, FORMAT)
+        if self.model.efforts == ():
+            reason = "model does not reason; dropped (OR-15)"
+            given = (name for name, value in extras.items() if value is not None)
+            self.losses.extend(Loss(f"reasoning.{name}", name, reason) for name in given)
+            return None
+        stated = {"effort": plan.effort, "summary": plan.shown}
+        return {**{name: value for name, value in stated.items() if value is not None}, **extras}
+
+    def _format(self, output_format: OutputFormat) -> dict[str, Any]:
+        path, kind, losses = "output_format", format_kind(output_format), self.losses
+        schema, strict = output_format.schema, output_format.strict
+        if kind != "json_schema" or schema is None:
+            body: dict[str, Any] = {"type": kind}
+            lose_schema_fields(output_format, kind, losses)
+        else:
+            body = {"type": "json_schema", "name": schema_name(output_format), "schema": schema}
+            if output_format.description is not None:
+                body["description"] = output_format.description
+            if strict and schema.get("type") is not None and not is_object_schema(schema):
+                strict = False
+                losses.append(
+                    Loss(f"{path}.strict", "strict", "the root schema must be an object; sent without strict")
+                )
+            if strict is not None:
+                body["strict"] = strict and allows_strict(schema, losses, f"{path}.strict")
+        body.update(own_extras(output_format.native, losses, path, OPENAI, FORMAT))
+        return body
 
 
 def asks_for_logprobs(body: dict[str, Any]) -> bool:
@@ -136,40 +168,6 @@ def asks_for_logprobs(body: dict[str, Any]) -> bool:
     return isinstance(include, list) and LOGPROBS in include
 
 
-def _write_reasoning(reasoning: Reasoning, capabilities: Capabilities, losses: list[Loss]) -> dict[str, Any] | None:
-    """The value of `reasoning`; None if the model refuses it."""
-    plan = plan_reasoning(reasoning, capabilities, _REASONING, losses)
-    extras = own_extras(reasoning.native, losses, "reasoning", OPENAI, FORMAT)
-    if capabilities.efforts == ():
-        reason = "model does not reason; dropped (OR-15)"
-        losses.extend(Loss(f"reasoning.{name}", name, reason) for name, value in extras.items() if value is not None)
-        return None
-    stated = {"effort": plan.effort, "summary": plan.shown}
-    return {**{name: value for name, value in stated.items() if value is not None}, **extras}
-
-
 def format_kind(output_format: OutputFormat) -> str:
     """The kind of output to request: json_object if there is no schema."""
     return "json_object" if output_format.kind == "json_schema" and output_format.schema is None else output_format.kind
-
-
-def _write_format(output_format: OutputFormat, losses: list[Loss]) -> dict[str, Any]:
-    path, kind = "output_format", format_kind(output_format)
-    if kind != "json_schema" or output_format.schema is None:
-        body: dict[str, Any] = {"type": kind}
-        lose_schema_fields(output_format, kind, losses)
-    else:
-        body = {"type": "json_schema", "name": schema_name(output_format), "schema": output_format.schema}
-        if output_format.description is not None:
-            body["description"] = output_format.description
-        if output_format.strict is not None:
-            may_be_object = output_format.schema.get("type") is None or is_object_schema(output_format.schema)
-            if output_format.strict and not may_be_object:
-                losses.append(
-                    Loss(f"{path}.strict", "strict", "the root schema must be an object; sent without strict")
-                )
-            body["strict"] = (
-                output_format.strict and may_be_object and allows_strict(output_format.schema, losses, f"{path}.strict")
-            )
-    body.update(own_extras(output_format.native, losses, path, OPENAI, FORMAT))
-    return body

@@ -20,12 +20,11 @@ from antiphon.wire.openai_responses import FORMAT
 from antiphon.wire.openai_responses.limits import PARAMETERS
 from antiphon.wire.openai_responses.messages import ItemReader, MessageListWriter
 from antiphon.wire.openai_responses.namespaces import SOURCE, has_own_tools
-from antiphon.wire.openai_responses.parameters import PARAMETER_TABLE, format_kind, read_parameters, write_parameters
+from antiphon.wire.openai_responses.parameters import PARAMETER_TABLE, ParameterWriter, format_kind, read_parameters
 from antiphon.wire.openai_responses.rules import RULES
 from antiphon.wire.openai_responses.shapes import ITEMS, Item
 from antiphon.wire.openai_responses.tools import write_tool_choice, write_tools
 from antiphon.wire.request import ModelRequest
-from antiphon.wire.request_writer import RequestWriter
 from antiphon.wire.rules import json_type_name
 from antiphon.wire.shapes import RequestReader
 from antiphon.wire.shared_openai import (
@@ -63,7 +62,7 @@ def _build_request(entries: list[Any], unread: dict[str, Any]) -> ModelRequest:
 READER = RequestReader("input", Item, PARAMETERS, ITEMS.fit, _entries_of, _build_request)
 
 
-class Writer(RequestWriter):
+class Writer(ParameterWriter):
     """Writes a body that OpenAI Responses accepts."""
 
     format = FORMAT
@@ -101,6 +100,3 @@ class Writer(RequestWriter):
 
     def write_choice(self, body: dict[str, Any]) -> None:
         write_tool_choice(self.request, body, self.losses)
-
-    def write_parameters(self, body: dict[str, Any]) -> None:
-        write_parameters(self.request, body, self.losses, self.model)

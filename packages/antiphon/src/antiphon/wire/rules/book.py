@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 Finding: TypeAlias = "tuple[str | tuple[str | int, ...], str]"
 """The steps from a checked value to what is wrong in it (a name alone is one step, an empty one none), and what that is."""
 Find: TypeAlias = Callable[[dict[str, Any], Checked], Iterable[Finding]]
-Stage: TypeAlias = Literal["choice", "reasoning", "end"]
-"""When a body is fixed: with its messages, with tools and reasoning, or when it is complete."""
+Stage: TypeAlias = Literal["choice", "reasoning", "breakpoints", "end"]
+"""When a body is fixed: with its messages, with tools and reasoning, with cache breakpoints, or when it is complete."""
 
 
 class Writing(Protocol):

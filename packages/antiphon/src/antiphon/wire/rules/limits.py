@@ -48,7 +48,7 @@ class Range(Limit, frozen=True):
         return min(limit, self.maximum)
 
     def fit(self, value: Any, field: str, losses: list[Loss], model: Capabilities) -> Any:
-        minimum, maximum = self.minimum, self.highest(model)
+        minimum, maximum = self.minimum, self.highest(model) if self.model_fact else self.maximum
         if value == UNSET and self.unset:
             return None if self.unset == "drop" else value
         if value != value:  # not a number at all

@@ -322,7 +322,7 @@ def _fit_choice(body: dict[str, Any], writing: Any) -> None:
     choice = body.get("tool_choice")
     if choice is None or (choice["type"] == "auto" and "tools" in body):  # as nearly all are
         return
-    whole = {**body, "mcp_servers": writing.extras.get("mcp_servers")}
+    whole = {**body, "mcp_servers": writing.own.get("mcp_servers")}
     reasons = [message for _, message in _find_choice(whole, Checked(whole, writing.model))]
     if not reasons:
         return
@@ -346,8 +346,7 @@ def _find_breakpoints(body: dict[str, Any], found: Checked) -> Iterator[Finding]
 
 
 def _limit_breakpoints(body: dict[str, Any], writing: Any) -> None:
-    if writing.messages.breakpoints:
-        limit_breakpoints(body, writing.messages.breakpoints, writing.model.cache_breakpoints, writing.losses)
+    limit_breakpoints(body, writing.breakpoints, writing.model.cache_breakpoints, writing.losses)
 
 
 def _find_no_model(body: dict[str, Any], _: Checked) -> Iterator[Finding]:
@@ -430,7 +429,7 @@ RULES = RuleBook(
     CrossRule("AN-16", _find_tools),
     CrossRule("AN-33", _find_deferred),
     CrossRule("AN-17", _find_choice, "choice", _fit_choice),
-    CrossRule("AN-18", _find_breakpoints, fix=_limit_breakpoints),
+    CrossRule("AN-18", _find_breakpoints, "breakpoints", _limit_breakpoints),
     advice=(
         CrossRule("AN-01", _find_no_model),
         CrossRule("AN-03", _find_ignored_system),
