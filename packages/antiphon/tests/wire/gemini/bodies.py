@@ -199,7 +199,8 @@ def legal(body: dict[str, Any]) -> dict[str, Any]:
             seen.add(name)
     result = {**body, "tools": tools} if tools else body
     config = result.get("toolConfig")
-    if not tools and isinstance(config, dict) and isinstance(config.get("functionCallingConfig"), dict):
+    has_tools = any(isinstance(tool, dict) and tool not in ({}, {"functionDeclarations": []}) for tool in tools)
+    if not has_tools and isinstance(config, dict) and isinstance(config.get("functionCallingConfig"), dict):
         result = {**result, "toolConfig": {**config}}
         del result["toolConfig"]["functionCallingConfig"]
         if not result["toolConfig"]:

@@ -20,6 +20,11 @@ def _media_type(part: Mapping[str, Any]) -> str:
     return next((value.partition(";")[0].lower() for value in named if isinstance(value, str)), "")
 
 
+def _is_local_detail(name: str, value: Any) -> bool:
+    """A Schema, whose JSON Schema every other format gets."""
+    return name in ("parameters", "responseSchema") and isinstance(value, dict)
+
+
 SPEC = FormatSpec(
     messages_key="contents",
     sequence_rule=SequenceRule(results_first=False, merges_assistant_turns=True),
@@ -27,6 +32,7 @@ SPEC = FormatSpec(
     options=frozenset({"model"}),
     tag="",
     server_state={"cachedContent": bool},
+    is_local_detail=_is_local_detail,
     has_native_text=True,
     media_blocks=MediaBlocks(
         fields=_MEDIA_FIELDS, containers=("parts", "functionResponse", "function_response"), type_of=_media_type

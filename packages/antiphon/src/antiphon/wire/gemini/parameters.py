@@ -14,8 +14,8 @@ from typing import Any
 from msgspec import structs
 
 from antiphon.wire.gemini import FORMAT
-from antiphon.wire.gemini.native import field_spellings, native_extras, spelled, split_fields
-from antiphon.wire.gemini.schema import SCHEMA_STYLES, read_schema, schema_style, write_schema
+from antiphon.wire.gemini.native import field_spellings, gemini_extras, native_extras, spelled, split_fields
+from antiphon.wire.gemini.schema import as_json_schema
 from antiphon.wire.gemini.shapes import SERVICE_TIERS
 from antiphon.wire.loss import Loss, lose_native, own_extras
 from antiphon.wire.parameters import NUMBER, WHOLE_NUMBER, Parameter, ParameterTable, refused_fields
@@ -149,10 +149,12 @@ def _read_output_format(fields: dict[str, Any], values: dict[str, Any]) -> None:
     elif type(schema) is dict:
         values["output_format"] = OutputFormat("json_schema", schema)
     elif type(gemini_schema) is dict:
-        converted, style = read_schema(gemini_schema)
-        native = {FORMAT: {"responseSchema": gemini_schema}} if style is None else None
-        source = None if style is None else SCHEMA_STYLES[style]
-        values["output_format"] = OutputFormat("json_schema", converted, native=native, source=source)
+        try:
+            converted = as_json_schema(gemini_schema)
+        except RecursionError:
+            converted = gemini_schema
+        original = native_extras({"responseSchema": gemini_schema})
+        values["output_format"] = OutputFormat("json_schema", converted, native=original)
     elif gemini_schema is None and schema is None:
         values["output_format"] = OutputFormat("json_object")
     else:
@@ -217,11 +219,8 @@ class ParameterWriter(RequestWriter):
         config["responseMimeType"] = "text/plain" if output_format.kind == "text" else JSON_TYPE
         if output_format.kind != "json_schema" or output_format.schema is None:
             return
-        original = (output_format.native or {}).get(FORMAT, {}).get("responseSchema")
-        style = schema_style(output_format)
+        original = gemini_extras(output_format.native).get("responseSchema")
         if original is not None:
             config["responseSchema"] = original
-        elif style is not None:
-            config["responseSchema"] = write_schema(output_format.schema, style)
         else:
             config["responseJsonSchema"] = output_format.schema

@@ -1,7 +1,7 @@
-"""Google's Schema, a subset of JSON Schema: checked, read and written.
+"""Google's Schema, a subset of JSON Schema: checked, and read as JSON Schema.
 
-A Schema names types in capitals or by number and uses `nullable`; JSON Schema uses lower case and a "null" type. `read_schema`
-returns JSON Schema and the style from which `write_schema` makes the same Schema again, or no style if that is not possible.
+A Schema names types in capitals or by number and uses `nullable`; JSON Schema uses lower case and a "null" type. The original
+stays beside the JSON Schema, as a local detail, and is what goes back to Gemini.
 """
 
 from __future__ import annotations
@@ -9,10 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from antiphon.parts import Source
-from antiphon.wire.gemini import FORMAT
 from antiphon.wire.gemini.native import field_spellings
-from antiphon.wire.request import OutputFormat, ToolDefinition
 from antiphon.wire.rules import name_set
 from antiphon.wire.schema import SchemaKeywords, steps_of, walk_values
 
@@ -71,41 +68,15 @@ def is_object_root(schema: dict[str, Any]) -> bool:
     return _type_name(schema.get("type")) in ("", "OBJECT", None)
 
 
-LOWERCASE, UPPERCASE, NUMBERS = "plain", "upper", "numbers"
-SCHEMA_STYLES = {style: Source(FORMAT, (f"schema:{style}",)) for style in (LOWERCASE, UPPERCASE, NUMBERS)}
-
 _COUNT_KEYWORDS = name_set("maxItems minItems maxLength minLength maxProperties minProperties")
 _KEYWORD_SPELLINGS = field_spellings(("anyOf", "propertyOrdering", *_COUNT_KEYWORDS))
-_TYPE_NUMBERS = {name.lower(): number for number, name in enumerate(TYPES)}
 _LOWERCASE_TYPES = {name: name.lower() for name in TYPES[1:]} | {
     number: name.lower() for number, name in enumerate(TYPES)
 }
 
 
-def read_schema(schema: dict[str, Any]) -> tuple[dict[str, Any], str | None]:
-    """The Schema as JSON Schema, and its style; None if the style cannot reproduce it."""
-    try:
-        json_schema = _to_json_schema(schema)
-        style = _style(schema)
-        written = write_schema(json_schema, style)
-        return json_schema, style if written == schema or written == _with_camel_case_keywords(schema) else None
-    except RecursionError:
-        return schema, None
-
-
-def write_schema(schema: dict[str, Any], style: str) -> dict[str, Any]:
-    """JSON Schema as a Schema in the given style."""
-    return _to_gemini_schema(schema, style)
-
-
-def _style(schema: dict[str, Any]) -> str:
-    kind = schema.get("type")
-    if type(kind) is int:
-        return NUMBERS
-    return UPPERCASE if isinstance(kind, str) and kind.isupper() else LOWERCASE
-
-
-def _to_json_schema(node: dict[str, Any]) -> dict[str, Any]:
+def as_json_schema(node: dict[str, Any]) -> dict[str, Any]:
+    """A Schema as JSON Schema."""
     result: dict[str, Any] = {}
     for spelling, value in node.items():
         key = _KEYWORD_SPELLINGS.get(spelling, spelling)
@@ -115,8 +86,12 @@ def _to_json_schema(node: dict[str, Any]) -> dict[str, Any]:
             result[key] = _LOWERCASE_TYPES.get(value, value) if is_name_or_number else value
         elif key in _COUNT_KEYWORDS and type(value) is str and value.isdecimal():
             result[key] = int(value)  # proto3 JSON writes 64-bit integers as strings
+        elif key == "properties" and isinstance(value, dict):
+            result[key] = {name: _convert(child) for name, child in value.items()}
+        elif key == "anyOf" and isinstance(value, list):
+            result[key] = list(map(_convert, value))
         else:
-            result[key] = _map_children(key, value, _to_json_schema)
+            result[key] = _convert(value) if key == "items" else value
     if result.get("nullable") is True and isinstance(result.get("type"), str):
         del result["nullable"]
         result["type"] = [result["type"], "null"]
@@ -125,51 +100,5 @@ def _to_json_schema(node: dict[str, Any]) -> dict[str, Any]:
     return result
 
 
-def _with_camel_case_keywords(node: dict[str, Any]) -> dict[str, Any]:
-    """The Schema with its keywords in camelCase."""
-    result: dict[str, Any] = {}
-    for spelling, value in node.items():
-        key = _KEYWORD_SPELLINGS.get(spelling, spelling)
-        result[key] = _map_children(key, value, _with_camel_case_keywords)
-    return result
-
-
-def _map_children(key: str, value: Any, change: Any) -> Any:
-    """Apply `change` to the subschemas under a keyword; other values are returned unchanged."""
-    if isinstance(value, dict):
-        if key == "properties":
-            return {name: change(child) if isinstance(child, dict) else child for name, child in value.items()}
-        return change(value) if key == "items" else value
-    if key == "anyOf" and isinstance(value, list):
-        return [change(child) if isinstance(child, dict) else child for child in value]
-    return value
-
-
-def _to_gemini_schema(node: dict[str, Any], style: str) -> dict[str, Any]:
-    result: dict[str, Any] = {}
-    for key, value in node.items():
-        if key == "type":
-            result |= _to_gemini_type(value, style)
-        else:
-            result[key] = _map_children(key, value, lambda child: _to_gemini_schema(child, style))
-    values = result.get("enum")
-    if result.get("nullable") is True and isinstance(values, list) and values[-1:] == [None]:
-        result["enum"] = values[:-1]
-    return result
-
-
-def _to_gemini_type(kind: Any, style: str) -> dict[str, Any]:
-    if isinstance(kind, list) and len(kind) == 2 and kind[1] == "null" and isinstance(kind[0], str):
-        return {"type": _spell_type(kind[0], style), "nullable": True}
-    return {"type": _spell_type(kind, style) if isinstance(kind, str) else kind}
-
-
-def _spell_type(kind: str, style: str) -> Any:
-    if style == UPPERCASE:
-        return kind.upper()
-    return _TYPE_NUMBERS.get(kind, kind) if style == NUMBERS else kind
-
-
-def schema_style(described: ToolDefinition | OutputFormat) -> str | None:
-    """The style of the Schema this was read from; None if it was JSON Schema."""
-    return next((style for style in SCHEMA_STYLES if described.source == SCHEMA_STYLES[style]), None)
+def _convert(child: Any) -> Any:
+    return as_json_schema(child) if isinstance(child, dict) else child

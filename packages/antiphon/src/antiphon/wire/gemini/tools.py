@@ -1,8 +1,8 @@
 """Tools and the choice among them: `tools` and `toolConfig.functionCallingConfig`.
 
 A declaration has its parameters as a Schema (`parameters`) or as JSON Schema (`parametersJsonSchema`). JSON Schema is written as
-such, since the Schema subset rejects most keywords (GM-12). A Schema is written back as a Schema, by its source or, where that is
-not enough, from the original in `native`. Google's own tools (googleSearch, codeExecution, ...) are `Native`.
+such, since the Schema subset rejects most keywords (GM-12). A Schema is written back as it came, from the original in `native`.
+Google's own tools (googleSearch, codeExecution, ...) are `Native`.
 
 Normalised: all function declarations are in one entry of `tools`, at the position of the first; each of Google's tools has its
 own entry; empty `allowedFunctionNames` are absent.
@@ -10,16 +10,15 @@ own entry; empty `allowedFunctionNames` are absent.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import msgspec
 
-from antiphon.parts import Native, Source
+from antiphon.parts import Native
 from antiphon.wire.gemini import FORMAT
 from antiphon.wire.gemini.content import NAMES
 from antiphon.wire.gemini.native import as_list, field_spellings, native_extras, split_fields
-from antiphon.wire.gemini.schema import SCHEMA_STYLES, read_schema, schema_style, write_schema
+from antiphon.wire.gemini.schema import as_json_schema
 from antiphon.wire.gemini.shapes import MODES
 from antiphon.wire.loss import Loss, own_extras
 from antiphon.wire.request import ToolChoice, ToolDefinition
@@ -27,18 +26,11 @@ from antiphon.wire.schema import SchemaCache
 from antiphon.wire.tools.definitions import DeclaredTool, ToolSchemas, declare_tools
 
 
-def _encode_as_json_schema(schema: dict[str, Any]) -> tuple[bytes, str | None]:
-    """A Schema as encoded JSON Schema, and its style."""
-    read, style = read_schema(schema)
-    return msgspec.json.encode(read), style
+@SchemaCache
+def _encode_as_json_schema(schema: dict[str, Any]) -> bytes:
+    return msgspec.json.encode(as_json_schema(schema))
 
 
-def _encode_as_gemini_schema(style: str, schema: dict[str, Any]) -> bytes:
-    return msgspec.json.encode(write_schema(schema, style))
-
-
-_JSON_SCHEMAS = SchemaCache(_encode_as_json_schema)
-_GEMINI_SCHEMAS = {style: SchemaCache(partial(_encode_as_gemini_schema, style)) for style in SCHEMA_STYLES}
 _SCHEMAS = ToolSchemas(FORMAT, "GM-12")
 _TOOL_FIELDS = field_spellings(("functionDeclarations",))
 _DECLARATION_FIELDS = field_spellings(
@@ -71,33 +63,27 @@ def _read_declaration(declaration: Any) -> ToolDefinition | Native:
         fields, extras = split_fields(declaration, _DECLARATION_FIELDS)
         name, description = fields.pop("name", None), fields.pop("description", None)
         if type(name) is str and type(description) in (str, type(None)):
-            parameters, source = _read_parameters(fields)
+            parameters = _read_parameters(fields)
             native = native_extras({**fields, **extras})
-            return ToolDefinition(name, description, parameters, native=native, source=source)
+            return ToolDefinition(name, description, parameters, native=native)
     return Native(FORMAT, {"functionDeclarations": [declaration]})
 
 
-def _read_parameters(fields: dict[str, Any]) -> tuple[dict[str, Any] | None, Source | None]:
-    """The parameters as JSON Schema, removed from `fields` unless the original must be kept."""
+def _read_parameters(fields: dict[str, Any]) -> dict[str, Any] | None:
+    """The parameters as JSON Schema, removed from `fields` if that is what they were."""
     schema = fields.get("parametersJsonSchema")
     if schema is not None:
-        if type(schema) is not dict:
-            return None, None
-        if "parameters" not in fields:
+        if type(schema) is dict and "parameters" not in fields:
             del fields["parametersJsonSchema"]
-        return schema, None
-    gemini_schema = fields.get("parameters")
-    if type(gemini_schema) is not dict:
-        return None, None
+        return schema if type(schema) is dict else None
+    original = fields.get("parameters")
+    if type(original) is not dict:
+        return None
     try:
-        encoded, style = _JSON_SCHEMAS(gemini_schema)
+        read: dict[str, Any] = msgspec.json.decode(_encode_as_json_schema(original))
     except (ValueError, RecursionError):  # it cannot be encoded
-        return gemini_schema, None
-    schema = msgspec.json.decode(encoded)
-    if style is None:
-        return schema, None
-    del fields["parameters"]
-    return schema, SCHEMA_STYLES[style]
+        return original
+    return read
 
 
 def write_tools(tools: tuple[ToolDefinition | Native, ...], losses: list[Loss]) -> list[dict[str, Any]]:
@@ -125,18 +111,11 @@ def _write_declaration(declared: DeclaredTool, losses: list[Loss]) -> dict[str, 
     tool, name, path = declared.tool, declared.name, declared.path
     if tool.strict:
         losses.append(Loss(f"{path}.strict", "strict", "Gemini does not support strict tools; dropped"))
-    if tool.native is None and tool.source is None:
-        return declared.function(_SCHEMAS, losses, "parametersJsonSchema")
-    extras = own_extras(tool.native, losses, path, FORMAT)
-    style = None if tool.freeform else schema_style(tool)
-    if style is None and not extras.keys() & {"parameters", "parametersJsonSchema"}:
+    extras = {} if tool.native is None else own_extras(tool.native, losses, path, FORMAT)
+    if extras.keys().isdisjoint(("parameters", "parametersJsonSchema")):
         return {**declared.function(_SCHEMAS, losses, "parametersJsonSchema"), **extras}
-    written: dict[str, Any] = {"name": name}
-    if tool.description is not None:
-        written["description"] = tool.description
-    if style is not None and tool.parameters is not None and "parameters" not in extras:
-        written["parameters"] = msgspec.Raw(_GEMINI_SCHEMAS[style](tool.parameters))
-    return {**written, **extras}
+    described = {} if tool.description is None else {"description": tool.description}
+    return {"name": name, **described, **extras}
 
 
 def read_tool_choice(config: Any) -> ToolChoice | None:
