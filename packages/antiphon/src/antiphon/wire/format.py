@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypedDict, Unpack, cast
 
@@ -118,6 +118,7 @@ class Format:
     def __init__(self, name: str, package: str) -> None:
         self.name = name
         self._package = package
+        self._module: Callable[[str], Any] = cache(self._load)
 
     @cached_property
     def spec(self) -> FormatSpec:
@@ -128,13 +129,13 @@ class Format:
         """What a host accepts that differs from the others; None if hosts of the format do not differ. Raises `WireError`."""
         if "dialect" not in self.spec.options or not dialect:
             return None
-        return cast(HostDialect, self._load("dialects").get_dialect(dialect))
+        return cast(HostDialect, self._module("dialects").get_dialect(dialect))
 
     def read_request(self, body: dict[str, Any] | bytes) -> ModelRequest:
         """A request body in neutral terms. Raises `WireError` if it is not a request of this format."""
-        reader = getattr(self._request, "READER", None)
+        reader = getattr(self._module("request"), "READER", None)
         if reader is None:  # an API that only clients speak
-            return cast(ModelRequest, self._request.read_request(self._decode(body)))
+            return cast(ModelRequest, self._module("request").read_request(self._decode(body)))
         request = reader.decode(body) if isinstance(body, _BYTES) else None
         return reader.read(self._decode(body)) if request is None else request  # type: ignore[no-any-return]
 
@@ -171,7 +172,7 @@ class Format:
         flat = None
         if request.source is not None and not self.spec.has_tool_namespaces and (flat := flatten(request)) is not None:
             request = flat.request
-        body = self._request.Writer(request, losses, options).write(request.messages)
+        body = self._module("request").Writer(request, losses, options).write(request.messages)
         if flat is not None:
             losses = [flat.locate(loss) for loss in losses]
         if strict and losses:
@@ -181,20 +182,21 @@ class Format:
     def request_writer(self, request: ModelRequest, losses: Losses, options: WriteOptions) -> RequestWriter:
         """The writer of a request that gets its messages one by one."""
         self._check_options(options)
-        return cast("RequestWriter", self._request.Writer(request, losses, options))
+        return cast("RequestWriter", self._module("request").Writer(request, losses, options))
 
     def read_response(self, body: dict[str, Any] | bytes) -> ModelOutput:
         """A response body in neutral terms."""
-        return cast(ModelOutput, self._response.read_response(self._decode(body)))
+        return cast(ModelOutput, self._module("response").read_response(self._decode(body)))
 
     def scan_usage(self, body: bytes) -> TokenUsage | None:
         """The usage of a response, reading little else of it. Raises `WireError` if it is not a response of this format."""
-        usage = self._scan_usage(body)
+        scan = getattr(self._module("response"), "scan_usage", None)
+        usage = None if scan is None else scan(body)
         return self.read_response(body).usage if usage is None else usage
 
     def read_usage(self, raw: Any) -> TokenUsage | None:
         """The counts of a usage object; None if it is none."""
-        return cast("TokenUsage | None", self._response.read_usage(raw))
+        return cast("TokenUsage | None", self._module("response").read_usage(raw))
 
     def write_response(self, output: ModelOutput, *, strict: bool = False) -> Written:
         """A response body as this format's clients expect it, and the losses."""
@@ -204,45 +206,45 @@ class Format:
     def encode_response(self, output: ModelOutput, *, strict: bool = False) -> Encoded:
         """The same as bytes."""
         losses = Losses()
-        body = self._response.write_response(output, losses)
+        body = self._module("response").write_response(output, losses)
         if strict and losses:
             raise LossyTranslation(losses)
         return Encoded(self.encode(body, (Message("assistant", output.parts),)), losses)
 
     def read_error(self, body: Any, status: int | None = None) -> ProviderError:
         """The error in a body; never raises, whatever the body is."""
-        return cast(ProviderError, self._errors.read_error(body, status))
+        return cast(ProviderError, self._module("errors").read_error(body, status))
 
     def write_error(self, error: ProviderError) -> dict[str, Any]:
         """An error body of this format."""
-        return cast(dict[str, Any], self._errors.write_error(error))
+        return cast(dict[str, Any], self._module("errors").write_error(error))
 
     def stream_reader(self) -> StreamReader:
         """A new reader for one stream."""
-        return cast(StreamReader, self._stream_reader.StreamReader())
+        return cast(StreamReader, self._module("stream_reader").StreamReader())
 
     def stream_writer(self, model: str = "") -> StreamWriter:
         """A new writer for one stream; `model` is the name the client asked for, written instead of the provider's."""
-        return cast(StreamWriter, self._stream_writer.StreamWriter(model))
+        return cast(StreamWriter, self._module("stream_writer").StreamWriter(model))
 
     def request_settings(self, body: bytes) -> dict[str, Any]:
         """The settings of a request that its response repeats; empty where responses of the format repeat none."""
         if not self.spec.repeats_settings:
             return {}
-        return cast(dict[str, Any], self._settings.request_settings(self._decode(body)))
+        return cast(dict[str, Any], self._module("settings").request_settings(self._decode(body)))
 
     def repeat_settings(self, native: NativeExtras | None, settings: Mapping[str, Any]) -> NativeExtras | None:
         """The extras of a response with the settings of its request."""
         if not self.spec.repeats_settings:
             return native
         own = (native or {}).get(self.name, {})
-        return {**(native or {}), self.name: self._settings.with_settings(own, settings)}
+        return {**(native or {}), self.name: self._module("settings").with_settings(own, settings)}
 
     def stream_normalizer(self) -> StreamNormalizer | None:
         """A new normalizer for a stream that is forwarded in its own format; None if the format needs none."""
         if not self.spec.normalizes_streams:
             return None
-        return cast(StreamNormalizer, self._stream_reader.StreamNormalizer())
+        return cast(StreamNormalizer, self._module("stream_reader").StreamNormalizer())
 
     def check_request(
         self, body: Any, *, advisories: bool = False, **options: Unpack[WriteKeywords]
@@ -252,7 +254,7 @@ class Format:
             body = _decode_json(body)
         checked = WriteOptions(**options)
         self._check_options(checked)
-        return cast(list[Violation], self._rules.check_request(body, checked, advisories=advisories))
+        return cast(list[Violation], self._module("rules").check_request(body, checked, advisories=advisories))
 
     def _check_options(self, options: WriteOptions) -> None:
         if options != DEFAULT_OPTIONS:
@@ -269,47 +271,11 @@ class Format:
         return value
 
     def _load(self, module: str) -> Any:
-        """A module of the format."""
+        """A module of the format, which is loaded when it is first used."""
         return import_module(f"{self._package}.{module}")
-
-    @cached_property
-    def _request(self) -> Any:
-        return self._load("request")
-
-    @cached_property
-    def _response(self) -> Any:
-        return self._load("response")
-
-    @cached_property
-    def _scan_usage(self) -> Callable[[bytes], TokenUsage | None]:
-        return getattr(self._response, "scan_usage", _read_whole)
-
-    @cached_property
-    def _rules(self) -> Any:
-        return self._load("rules")
-
-    @cached_property
-    def _errors(self) -> Any:
-        return self._load("errors")
-
-    @cached_property
-    def _settings(self) -> Any:
-        return self._load("settings")
-
-    @cached_property
-    def _stream_reader(self) -> Any:
-        return self._load("stream_reader")
-
-    @cached_property
-    def _stream_writer(self) -> Any:
-        return self._load("stream_writer")
 
     def __repr__(self) -> str:
         return f"<Format {self.name}>"
-
-
-def _read_whole(_data: bytes) -> None:
-    """For a format without the faster function: its bodies are decoded and read whole."""
 
 
 def surrogate_error(name: str, messages: Sequence[Message]) -> WireError:
