@@ -1,9 +1,9 @@
-"""What Chat Completions and Responses share: names, extras, citations, grammars, texts, errors, parameters and rows of rules."""
+"""What Chat Completions and Responses share: extras, citations, texts, errors, tools and choices, parameters, rows."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterator
+from collections.abc import Callable, Container, Iterator
 from typing import Any
 
 from antiphon.parts import NativeExtras
@@ -14,10 +14,10 @@ from antiphon.wire.loss import Loss
 from antiphon.wire.media import is_web_url, looks_like_base64, parse_data_url
 from antiphon.wire.output import ErrorKind
 from antiphon.wire.parameters import NUMBER, Parameter, ParameterTable, Refusals, lose_fields, refused_fields
-from antiphon.wire.request import OutputFormat, ToolDefinition
+from antiphon.wire.request import OutputFormat, ToolChoice, ToolDefinition
 from antiphon.wire.rules.book import CrossRule, Finding, Writing
 from antiphon.wire.rules.limits import Choice, Pairs, Range
-from antiphon.wire.schema import STRICT_MODE, is_object_schema, problems
+from antiphon.wire.schema import STRICT_MODE, first_strict_problem, is_object_schema, problems
 from antiphon.wire.shapes import Shape, as_dict
 from antiphon.wire.tools.names import safe_name
 
@@ -57,6 +57,7 @@ def join_extras(origin: str, extras: dict[str, Any], shared: dict[str, Any]) -> 
 
 CHAT, RESPONSES = "openai-chat", "openai-responses"
 _CITATION = "url_citation"
+_CHOICES = {mode: ToolChoice(mode) for mode in ("auto", "none", "required")}
 
 
 def translate_citations(native: NativeExtras | None, target: str) -> NativeExtras | None:
@@ -212,6 +213,72 @@ def schema_name(output_format: OutputFormat) -> str:
     """The name of an output schema, as OpenAI accepts it (OC-24, OR-17)."""
     name = output_format.name or "response"
     return name if is_name(name) else safe_name(name, MAX_NAME)
+
+
+def allows_strict(schema: dict[str, Any] | None, losses: list[Loss], path: str, rule: str) -> bool:
+    """Whether a schema may be strict."""
+    problem = first_strict_problem(schema) if schema is not None else None
+    if problem is not None:
+        reason = f"schema does not meet strict mode ({problem}); sent without strict ({rule})"
+        losses.append(Loss(f"{path}.strict", "strict", reason))
+    return problem is None
+
+
+def described_schema(
+    output_format: OutputFormat, losses: list[Loss], rule: str, *, enforces_schemas: bool = True
+) -> dict[str, Any]:
+    """The name, description and schema of an output format, and whether it is strict."""
+    described: dict[str, Any] = {"name": schema_name(output_format)}
+    schema, strict = output_format.schema, output_format.strict
+    if output_format.description is not None:
+        described["description"] = output_format.description
+    if schema is not None:
+        described["schema"] = schema
+    if strict and enforces_schemas and schema is not None:
+        if schema.get("type") is not None and not is_object_schema(schema):
+            reason = f"the root schema must be an object; sent without strict ({rule})"
+            losses.append(Loss("output_format.strict", "strict", reason))
+            strict = False
+        else:
+            strict = allows_strict(schema, losses, "output_format", rule)
+    return described if strict is None else {**described, "strict": strict}
+
+
+def read_choice(
+    choice: Any, name_of: Callable[[Any], str | None], allowed_of: Callable[[dict[str, Any]], Any]
+) -> ToolChoice | None:
+    """The choice among tools; None if only its format has it. `name_of` reads the name of a tool, `allowed_of` gives the object
+    that has those which are allowed."""
+    if type(choice) is not dict:
+        return _CHOICES.get(choice) if type(choice) is str else None
+    if choice.get("type") != "allowed_tools":
+        name = name_of(choice)
+        return None if name is None else ToolChoice("tool", (name,))
+    allowed = allowed_of(choice)
+    mode, members = (allowed.get("mode"), allowed.get("tools")) if type(allowed) is dict else (None, None)
+    if mode not in ("auto", "required") or type(members) is not list:
+        return None
+    names = tuple(name for member in members if (name := name_of(member)) is not None)
+    return ToolChoice("allowed", names, mode == "required") if names and len(names) == len(members) else None
+
+
+def chosen_names(choice: ToolChoice, declared: Container[str] | None, losses: list[Loss], rule: str) -> list[str]:
+    """The tools that a choice names, as far as they are `declared` (None: all may be); the others are reported."""
+    known = [name for name in choice.names if declared is None or name in declared]
+    if len(known) < len(choice.names):
+        why = f"the named tool is not declared; dropped ({rule})"
+        losses.extend(Loss("tool_choice", name, why) for name in choice.names if name not in known)
+    if not choice.names:
+        losses.append(Loss("tool_choice", choice.mode, f"no tool is named; dropped ({rule})"))
+    if choice.mode != "tool":
+        return known
+    losses.extend(Loss("tool_choice.names", name, "only one tool can be named; dropped this one") for name in known[1:])
+    return known[:1]
+
+
+def allowed_tools(choice: ToolChoice, named: list[dict[str, Any]]) -> dict[str, Any]:
+    """The object with the tools that are allowed."""
+    return {"mode": "required" if choice.must_call else "auto", "tools": named}
 
 
 def find_refused(capabilities: Capabilities, rule: str, temperature: Any, top_p: Any, effort: Any) -> Refusals:

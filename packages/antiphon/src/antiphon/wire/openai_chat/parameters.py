@@ -15,21 +15,19 @@ from typing import Any
 
 from msgspec import structs
 
-from antiphon.wire.loss import Loss, lose_native, other_fields, own_extras
+from antiphon.wire.loss import lose_native, other_fields, own_extras
 from antiphon.wire.openai_chat import FORMAT
 from antiphon.wire.openai_chat.dialects import Dialect
-from antiphon.wire.openai_chat.tools import NOT_STRICT
 from antiphon.wire.parameters import NUMBER, Parameter, ParameterTable, Refusal
 from antiphon.wire.parameters.reasoning import HIDDEN, ReasoningForms, is_off, plan_reasoning
 from antiphon.wire.request import OutputFormat, Reasoning
 from antiphon.wire.request_writer import RequestWriter
 from antiphon.wire.rules.limits import Range, Texts
-from antiphon.wire.schema import first_strict_problem, is_object_schema
 from antiphon.wire.shared_openai import (
     OPENAI,
+    described_schema,
     find_refused,
     lose_schema_fields,
-    schema_name,
     shared_rows,
 )
 
@@ -176,16 +174,8 @@ class ParameterWriter(RequestWriter):
             body["response_format"] = {"type": output_format.kind, **extras}
             lose_schema_fields(output_format, output_format.kind, self.losses)
             return
-        described: dict[str, Any] = {"name": schema_name(output_format)}
-        if output_format.description is not None:
-            described["description"] = output_format.description
-        if output_format.schema is not None:
-            described["schema"] = output_format.schema
-        if output_format.strict is not None:
-            if output_format.strict and self.host.enforces_schemas and not _is_closed(output_format.schema):
-                self.losses.append(Loss("output_format.strict", "strict", NOT_STRICT))
-            else:
-                described["strict"] = output_format.strict
+        enforces = self.host.enforces_schemas
+        described = described_schema(output_format, self.losses, "OC-17", enforces_schemas=enforces)
         body["response_format"] = {"type": "json_schema", "json_schema": described, **extras}
 
     def _reasoning_switches(self, reasoning: Reasoning) -> dict[str, Any]:
@@ -214,13 +204,6 @@ class ParameterWriter(RequestWriter):
             return {"enable_thinking": thinking_requested(reasoning), **budget}
         plan = plan_reasoning(reasoning, model, _REASONING, losses)
         return {} if plan.effort is None else {"reasoning_effort": plan.effort}
-
-
-def _is_closed(schema: dict[str, Any] | None) -> bool:
-    if schema is None:
-        return True
-    may_be_object = schema.get("type") is None or is_object_schema(schema)
-    return may_be_object and first_strict_problem(schema) is None
 
 
 def thinking_requested(reasoning: Reasoning | None) -> bool:

@@ -11,7 +11,7 @@ Normalisations: a tool or call without `type` is a function; an empty list of to
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 from msgspec import structs
@@ -23,22 +23,21 @@ from antiphon.wire.openai_chat.dialects import Dialect
 from antiphon.wire.openai_chat.shapes import DEFINITIONS, CallShape, FunctionCall
 from antiphon.wire.provenance import LEGACY_FUNCTION, with_source
 from antiphon.wire.request import ModelRequest, ToolChoice, ToolDefinition
-from antiphon.wire.schema import first_strict_problem
 from antiphon.wire.shapes import Loose, as_dict, extend
-from antiphon.wire.shared_openai import OPENAI, lose_function_fields, translate_grammar, unread_fields
+from antiphon.wire.shared_openai import (
+    OPENAI,
+    allowed_tools,
+    allows_strict,
+    chosen_names,
+    lose_function_fields,
+    read_choice,
+    translate_grammar,
+    unread_fields,
+)
 from antiphon.wire.tools.call_arguments import EMPTY_ARGUMENTS, raw_json_object, report_raw_arguments
 from antiphon.wire.tools.definitions import DeclaredTool, ToolSchemas, declare_tools
 
 _SCHEMAS = ToolSchemas(FORMAT, "OC-16")
-NOT_STRICT = (
-    "schema does not meet strict mode (additionalProperties must be false everywhere); sent without strict (OC-17)"
-)
-_CHOICE_MODES: dict[str, Literal["auto", "none", "required"]] = {
-    "auto": "auto",
-    "none": "none",
-    "required": "required",
-    "any": "required",
-}
 
 
 def read_tool(tool: Any) -> ToolDefinition | Native:
@@ -119,34 +118,23 @@ def _write_function(declared: DeclaredTool, losses: list[Loss], dialect: Dialect
     tool, path = declared.tool, declared.path
     function = declared.function(_SCHEMAS if dialect.enforces_schemas else None, losses)
     if tool.strict is not None:
-        is_strict = tool.strict and dialect.enforces_schemas
-        if is_strict and first_strict_problem(function.get("parameters", {})) is not None:
-            losses.append(Loss(f"{path}.strict", "strict", NOT_STRICT))
-        else:
-            function["strict"] = tool.strict
+        is_free = not dialect.enforces_schemas
+        function["strict"] = tool.strict and (
+            is_free or allows_strict(function.get("parameters", {}), losses, path, "OC-17")
+        )
     return function
 
 
 def read_tool_choice(choice: Any) -> ToolChoice | None:
     """The neutral choice; None if it must stay native."""
-    if type(choice) is str:
-        simple = _CHOICE_MODES.get(choice)
-        return ToolChoice(simple) if simple is not None else None
-    if type(choice) is not dict:
-        return None
-    kind = choice.get("type")
-    if kind in ("function", "custom") and len(choice) == 2:
-        name = _choice_name(choice)
-        return ToolChoice("tool", (name,)) if name is not None else None
+    if choice == "any":  # Mistral
+        return ToolChoice("required")
+    return read_choice(choice, _choice_name, _allowed_of)
+
+
+def _allowed_of(choice: dict[str, Any]) -> Any:
     allowed = choice.get("allowed_tools")
-    if kind != "allowed_tools" or len(choice) != 2 or type(allowed) is not dict or len(allowed) != 2:
-        return None
-    mode, tools = allowed.get("mode"), allowed.get("tools")
-    if mode not in ("auto", "required") or type(tools) is not list:
-        return None
-    names = [_choice_name(tool) for tool in tools]
-    known = tuple(name for name in names if name is not None)
-    return ToolChoice("allowed", known, mode == "required") if known and len(known) == len(names) else None
+    return allowed if len(choice) == 2 and type(allowed) is dict and len(allowed) == 2 else None
 
 
 def _choice_name(tool: Any) -> str | None:
@@ -190,9 +178,8 @@ def _choice_value(choice: ToolChoice, losses: list[Loss], dialect: Dialect, decl
         return mode
     if mode == "required":
         return dialect.required_choice
-    known = [name for name in choice.names if not declared or name in declared]
+    known = chosen_names(choice, declared or None, losses, "OC-18")
     if not known:
-        losses.append(Loss("tool_choice", "tool_choice", "the named tool is not declared; dropped (OC-18)"))
         return None
     if not dialect.accepts_named_choice:
         losses.append(
@@ -201,17 +188,7 @@ def _choice_value(choice: ToolChoice, losses: list[Loss], dialect: Dialect, decl
         return dialect.required_choice if mode == "tool" or choice.must_call else "auto"
     kinds = [declared.get(name, "function") for name in known]
     named = [{"type": kind, kind: {"name": safe_name(name)}} for kind, name in zip(kinds, known, strict=True)]
-    if mode == "tool":
-        losses.extend(
-            Loss("tool_choice.names", name, "only one tool can be named; dropped this one") for name in known[1:]
-        )
-        return named[0]
-    if len(known) < len(choice.names):
-        losses.append(
-            Loss("tool_choice.names", "tool_choice", "some of the named tools are not declared; dropped these (OC-18)")
-        )
-    allowed = {"mode": "required" if choice.must_call else "auto", "tools": named}
-    return {"type": "allowed_tools", "allowed_tools": allowed}
+    return named[0] if mode == "tool" else {"type": "allowed_tools", "allowed_tools": allowed_tools(choice, named)}
 
 
 def is_object(arguments: str) -> bool:

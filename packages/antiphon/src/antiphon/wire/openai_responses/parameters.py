@@ -13,18 +13,17 @@ from msgspec import structs
 
 from antiphon.wire.loss import Loss, own_extras
 from antiphon.wire.openai_responses import FORMAT
-from antiphon.wire.openai_responses.tools import allows_strict, read_tool_choice, read_tools
+from antiphon.wire.openai_responses.tools import read_tool_choice, read_tools
 from antiphon.wire.parameters import Parameter, ParameterTable
 from antiphon.wire.parameters.reasoning import HIDDEN, ReasoningForms, plan_reasoning
 from antiphon.wire.request import OutputFormat, Reasoning
 from antiphon.wire.request_writer import RequestWriter
 from antiphon.wire.rules.limits import Range
-from antiphon.wire.schema import is_object_schema
 from antiphon.wire.shared_openai import (
     OPENAI,
+    described_schema,
     find_refused,
     lose_schema_fields,
-    schema_name,
     shared_rows,
     unread_fields,
 )
@@ -142,24 +141,13 @@ class ParameterWriter(RequestWriter):
         return {**{name: value for name, value in stated.items() if value is not None}, **extras}
 
     def _format(self, output_format: OutputFormat) -> dict[str, Any]:
-        path, kind, losses = "output_format", format_kind(output_format), self.losses
-        schema, strict = output_format.schema, output_format.strict
-        if kind != "json_schema" or schema is None:
-            body: dict[str, Any] = {"type": kind}
-            lose_schema_fields(output_format, kind, losses)
+        kind = format_kind(output_format)
+        body: dict[str, Any] = {"type": kind}
+        if kind == "json_schema":
+            body |= described_schema(output_format, self.losses, "OR-20")
         else:
-            body = {"type": "json_schema", "name": schema_name(output_format), "schema": schema}
-            if output_format.description is not None:
-                body["description"] = output_format.description
-            if strict and schema.get("type") is not None and not is_object_schema(schema):
-                strict = False
-                losses.append(
-                    Loss(f"{path}.strict", "strict", "the root schema must be an object; sent without strict")
-                )
-            if strict is not None:
-                body["strict"] = strict and allows_strict(schema, losses, f"{path}.strict")
-        body.update(own_extras(output_format.native, losses, path, OPENAI, FORMAT))
-        return body
+            lose_schema_fields(output_format, kind, self.losses)
+        return body | own_extras(output_format.native, self.losses, "output_format", OPENAI, FORMAT)
 
 
 def asks_for_logprobs(body: dict[str, Any]) -> bool:

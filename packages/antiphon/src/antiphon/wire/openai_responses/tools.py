@@ -15,8 +15,16 @@ from antiphon.parts import Native, Source
 from antiphon.wire.loss import Loss, lose_native, own_extras
 from antiphon.wire.openai_responses import FORMAT
 from antiphon.wire.request import ModelRequest, ToolChoice, ToolDefinition
-from antiphon.wire.schema import first_strict_problem
-from antiphon.wire.shared_openai import OPENAI, lose_function_fields, translate_grammar, unread_fields
+from antiphon.wire.shared_openai import (
+    OPENAI,
+    allowed_tools,
+    allows_strict,
+    chosen_names,
+    lose_function_fields,
+    read_choice,
+    translate_grammar,
+    unread_fields,
+)
 from antiphon.wire.tools.definitions import DeclaredTool, ToolSchemas, declare_tools
 from antiphon.wire.tools.names import tool_names
 
@@ -24,7 +32,6 @@ _SCHEMAS = ToolSchemas(FORMAT, "OR-12")
 _FUNCTION = frozenset({"type", "name", "description", "parameters", "strict"})
 _CUSTOM = frozenset({"type", "name", "description"})
 _STRICT_NULL = Source(FORMAT, ("strict: null",))
-_MODES = {mode: ToolChoice(mode) for mode in ("auto", "none", "required")}
 
 NAMES = tool_names(FORMAT)
 """Tool names as this format accepts them (OR-12). Replacements are limited to 64, which every host accepts."""
@@ -71,7 +78,7 @@ def _write_tool(declared: DeclaredTool, losses: list[Loss]) -> dict[str, Any]:
     else:
         body = declared.function(_SCHEMAS, losses, kind="function")
         if tool.strict is not None:
-            body["strict"] = tool.strict and allows_strict(body.get("parameters"), losses, f"{path}.strict")
+            body["strict"] = tool.strict and allows_strict(body.get("parameters"), losses, path, "OR-20")
         elif tool.source == _STRICT_NULL:
             body["strict"] = None
     native = translate_grammar(tool.native, FORMAT) if tool.freeform else tool.native
@@ -80,32 +87,9 @@ def _write_tool(declared: DeclaredTool, losses: list[Loss]) -> dict[str, Any]:
     return body
 
 
-def allows_strict(schema: dict[str, Any] | None, losses: list[Loss], path: str) -> bool:
-    """Whether a schema may be strict (OR-20)."""
-    problem = first_strict_problem(schema) if schema is not None else None
-    if problem is not None:
-        losses.append(
-            Loss(path, "strict", f"schema does not meet strict mode ({problem}); sent without strict (OR-20)")
-        )
-    return problem is None
-
-
 def read_tool_choice(choice: Any, tools: Sequence[ToolDefinition | Native]) -> ToolChoice | None:
     """The choice in neutral terms; None if it is one only this format has."""
-    if type(choice) is str:
-        return _MODES.get(choice)
-    if type(choice) is not dict:
-        return None
-    if choice.get("type") != "allowed_tools":
-        name = _chosen_name(choice, tools)
-        return ToolChoice("tool", (name,)) if name is not None else None
-    mode, members = choice.get("mode"), choice.get("tools")
-    if len(choice) != 3 or mode not in ("auto", "required") or type(members) is not list:
-        return None
-    names = [_chosen_name(member, tools) for member in members]
-    if None in names:
-        return None
-    return ToolChoice("allowed", tuple(str(name) for name in names), mode == "required")
+    return read_choice(choice, lambda chosen: _chosen_name(chosen, tools), lambda it: it if len(it) == 3 else None)
 
 
 def _chosen_name(choice: Any, tools: Sequence[ToolDefinition | Native]) -> str | None:
@@ -136,18 +120,12 @@ def write_tool_choice(request: ModelRequest, body: dict[str, Any], losses: list[
         return
     freeform = _freeform(request.tools)
     declared = None if body.get("prompt") is not None else set(declared_names(body))
-    chosen: list[dict[str, Any]] = []
-    for name in choice.names:
-        legal = NAMES.to_wire(name)
-        if declared is None or legal in declared:
-            chosen.append({"type": "custom" if name in freeform else "function", "name": legal})
-        else:
-            losses.append(Loss("tool_choice", name, "the named tool is not declared; dropped"))
-    if choice.mode == "tool" and chosen:
-        body["tool_choice"] = chosen[0]
-    elif choice.mode == "allowed" and (chosen or not choice.names):
-        mode = "required" if choice.must_call else "auto"
-        body["tool_choice"] = {"type": "allowed_tools", "mode": mode, "tools": chosen}
+    legal = {name for name in choice.names if declared is None or NAMES.to_wire(name) in declared}
+    known = chosen_names(choice, legal, losses, "OR-13")
+    chosen = [{"type": "custom" if name in freeform else "function", "name": NAMES.to_wire(name)} for name in known]
+    if chosen:
+        is_one = choice.mode == "tool"
+        body["tool_choice"] = chosen[0] if is_one else {"type": "allowed_tools", **allowed_tools(choice, chosen)}
 
 
 def declared_names(body: dict[str, Any]) -> Iterator[str]:
