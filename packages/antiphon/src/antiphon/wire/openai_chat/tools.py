@@ -45,26 +45,12 @@ def read_tool(tool: Any) -> ToolDefinition | Native:
     kind = tool.get("type", "function") if type(tool) is dict else None
     if kind not in ("function", "custom"):
         return Native(FORMAT, tool)
-    more = {} if len(tool) == 2 and "type" in tool else other_fields(tool, ("type", kind))
-    return _read_definition(tool.get(kind), kind, more) or Native(FORMAT, tool)
-
-
-def read_functions(functions: list[Any]) -> list[ToolDefinition | Native] | None:
-    """Functions of the legacy API; None if any of them has unknown fields."""
-    tools: list[ToolDefinition | Native] = []
-    for function in functions:
-        tool = _read_definition(function, "function", {})
-        if tool is None or tool.native:
-            return None
-        tools.append(structs.replace(tool, source=LEGACY_FUNCTION))
-    return tools or None
-
-
-def _read_definition(described: Any, kind: str, more: dict[str, Any]) -> ToolDefinition | None:
-    shape = DEFINITIONS[kind].fit(described)
+    shape, more = DEFINITIONS[kind].fit(tool.get(kind)), {}
+    if len(tool) != 2 or "type" not in tool:
+        more = other_fields(tool, ("type", kind))
     if type(shape) is Loose:
         if shape.shape is None:
-            return None
+            return Native(FORMAT, tool)
         if shape.more:
             more = {**more, kind: shape.more}
         shape = shape.shape
@@ -72,6 +58,13 @@ def _read_definition(described: Any, kind: str, more: dict[str, Any]) -> ToolDef
     if kind == "custom":
         return ToolDefinition(shape.name, shape.description, freeform=True, native=native)
     return ToolDefinition(shape.name, shape.description, shape.parameters, shape.strict, native=native)
+
+
+def read_functions(functions: list[Any]) -> list[ToolDefinition] | None:
+    """Functions of the legacy API; None if any of them has unknown fields."""
+    tools = [read_tool({"type": "function", "function": function}) for function in functions]
+    read = [tool for tool in tools if type(tool) is ToolDefinition and not tool.native]
+    return [structs.replace(tool, source=LEGACY_FUNCTION) for tool in read] if len(read) == len(tools) > 0 else None
 
 
 def write_tools(request: ModelRequest, body: dict[str, Any], losses: list[Loss], dialect: Dialect) -> dict[str, str]:
