@@ -24,6 +24,7 @@ from msgspec import Struct
 from antiphon.cli.terminal import BIDI_CONTROLS, escape_control_chars, wrapped
 from antiphon.errors import AntiphonError
 from antiphon.private_files import create_private_file
+from antiphon.threads import Threads
 from antiphon_chat.language import translate
 from antiphon_chat.terminal.render import Renderer
 
@@ -209,6 +210,9 @@ class LineEditor:
         return bindings
 
 
+_TYPED = Threads("terminal", workers=1, waiting=1)
+
+
 class PlainInput:
     """Reads lines on a terminal that can only print. It draws nothing, and reads only while `is_free` is set (no turn runs)."""
 
@@ -222,7 +226,7 @@ class PlainInput:
     async def run(self, take: Callable[[str], None]) -> None:
         """Read until Ctrl-D; `take` gets each message."""
         await self._is_free.wait()
-        while not self._is_stopped and (text := await asyncio.to_thread(self._read)) is not None:
+        while not self._is_stopped and (text := await _TYPED.run(self._read)) is not None:
             take(text)
             await self._is_free.wait()
 
