@@ -7,10 +7,11 @@ the bytes of a provider are. A client that writes no attempt into the report get
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from time import perf_counter
+from typing import ClassVar
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from antiphon.history import ContextEntry
 from antiphon.providers.call import Attempt, CallReport, ProviderCallOptions
@@ -23,37 +24,30 @@ from antiphon.wire.delta import Failed, Finished, ModelOutputDelta, is_visible
 from antiphon.wire.output import ProviderError
 
 
-class ClientCall:
+class ClientCall(Struct, eq=False, frozen=True):
     """A call of `client`, prepared. `client` may be an error: it could not be set up."""
 
-    settings = ONE_ATTEMPT
-    streams = True
-    sleep: Callable[[float], Awaitable[object]] = staticmethod(asyncio.sleep)
+    target: Target
+    client: ProviderClient | ProviderError
+    context: Sequence[ContextEntry]
+    options: ProviderCallOptions
 
-    def __init__(
-        self,
-        target: Target,
-        client: ProviderClient | ProviderError,
-        context: Sequence[ContextEntry],
-        options: ProviderCallOptions,
-    ) -> None:
-        self._target = target
-        self._client = client
-        self._context = context
-        self._options = options
+    settings: ClassVar = ONE_ATTEMPT
+    streams: ClassVar = True
+    sleep = staticmethod(asyncio.sleep)
 
     def attempt(self, lease: KeyLease | None, time_left: float | None, report: CallReport) -> ClientAttempt:
         """The one attempt."""
         del lease, time_left
-        if isinstance(self._client, ProviderError):
-            deltas = _failed(self._client)
-        else:
-            deltas = self._client.call_model(self._context, self._options)
-        return ClientAttempt(self._target, deltas, report)
+        client = self.client
+        if isinstance(client, ProviderError):
+            return ClientAttempt(self.target, _failed(client), report)
+        deltas = client.call_model(self.context, self.options)
+        return ClientAttempt(self.target, deltas, report)
 
 
 class ClientAttempt:
-    """The call, from its first delta to its last."""
+    """The attempt, and its reply: the deltas `held` up to the first visible one, then the rest."""
 
     should_retry = None
 
@@ -61,6 +55,7 @@ class ClientAttempt:
         self._target = target
         self._deltas = deltas
         self._report = report
+        self._held: list[ModelOutputDelta] = []
         self._error: ProviderError | None = None
         self._recorded_before = len(report.attempts)
         self._is_recorded = False
@@ -68,15 +63,20 @@ class ClientAttempt:
 
     async def run(self) -> Outcome:
         """Read up to the first visible delta, or to the end."""
-        reply = ClientReply(self, self._deltas)
         try:
-            await reply.read_until_visible()
+            async for delta in self._deltas:
+                self._held.append(delta)
+                if is_visible(delta):
+                    return self, None
         except BaseException:
-            await reply.aclose()
+            await self.aclose()
             raise
         finally:
             self._report.waiting_seconds += perf_counter() - self._started_at
-        return reply, reply.problem
+        if not any(isinstance(delta, Finished | Failed) for delta in self._held):
+            self._held.append(Failed(CUT_STREAM))
+        failed = next((delta for delta in self._held if isinstance(delta, Failed)), None)
+        return self, EMPTY_RESPONSE if failed is None else failed.error
 
     def succeeded(self, reply: Reply) -> None:
         """It answered."""
@@ -98,34 +98,6 @@ class ClientAttempt:
         if self._error is not None and attempts[-1].error is None:
             attempts[-1] = structs.replace(attempts[-1], error=self._error)
 
-
-class ClientReply:
-    """The deltas of a client: `held` up to the first visible one, then the rest."""
-
-    def __init__(self, attempt: ClientAttempt, deltas: AsyncIterator[ModelOutputDelta]) -> None:
-        self._attempt = attempt
-        self._deltas = deltas
-        self._held: list[ModelOutputDelta] = []
-        self._has_ended = False
-
-    @property
-    def problem(self) -> ProviderError | None:
-        """Why a stream that has ended is not an answer."""
-        if not self._has_ended:
-            return None
-        failed = next((delta for delta in self._held if isinstance(delta, Failed)), None)
-        return EMPTY_RESPONSE if failed is None else failed.error
-
-    async def read_until_visible(self) -> None:
-        """Read up to the first visible delta. If there is none, the stream has ended."""
-        async for delta in self._deltas:
-            self._held.append(delta)
-            if is_visible(delta):
-                return
-        self._has_ended = True
-        if not any(isinstance(delta, Finished | Failed) for delta in self._held):
-            self._held.append(Failed(CUT_STREAM))
-
     async def batches(self) -> AsyncGenerator[list[ModelOutputDelta], None]:
         """All deltas; the last is terminal."""
         try:
@@ -136,10 +108,10 @@ class ClientReply:
                 if isinstance(delta, Finished | Failed):
                     has_ended = True
                     if isinstance(delta, Failed):
-                        self._attempt.failed(delta.error)
+                        self.failed(delta.error)
                 yield [delta]
             if not has_ended:
-                self._attempt.failed(CUT_STREAM)
+                self.failed(CUT_STREAM)
                 yield [Failed(CUT_STREAM)]
         finally:
             await self.aclose()
@@ -148,7 +120,7 @@ class ClientReply:
         """Leave the client's stream."""
         if isinstance(self._deltas, AsyncGenerator):
             await self._deltas.aclose()
-        self._attempt.close()
+        self.close()
 
 
 async def _failed(error: ProviderError) -> AsyncIterator[ModelOutputDelta]:
