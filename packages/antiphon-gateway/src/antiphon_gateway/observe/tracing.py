@@ -20,14 +20,13 @@ from antiphon.providers.call import Attempt
 from antiphon.telemetry import switch
 from antiphon.telemetry.attributes import (
     LONGEST_NAME,
-    Attributes,
     finish_attributes,
     nonzero,
     provider_attributes,
     server_attributes,
     usage_attributes,
 )
-from antiphon.telemetry.spans import MEASURED, Telemetry, end_span
+from antiphon.telemetry.spans import Telemetry, end_span
 from antiphon_gateway.observe.record import Record
 
 if TYPE_CHECKING:
@@ -82,7 +81,8 @@ class RequestTracer:
             child = self._recorder.start_span(name, SpanKind.CLIENT, attributes, inside, at)
             error = attempt.error.kind if attempt.error is not None else ""
             end_span(child, error, until)
-            self._measure(record if is_answer else None, attributes, error, (until - at) / _SECOND)
+            answered = (record.first_token_seconds, record.usage) if is_answer else (None, None)
+            self._recorder.instruments.record_call(attributes, error, (until - at) / _SECOND, *answered)
             at = until
         span.set_attributes(_request_attributes(record))
         end_span(span, _error_type(record), ended)
@@ -117,17 +117,6 @@ class RequestTracer:
         began = time.time_ns() - int((time.monotonic() - record.started_at) * _SECOND)
         name, parent = f"{record.operation} {model}".strip(), extract(_given(headers))
         return self._recorder.start_span(name, SpanKind.SERVER, nonzero(attributes), parent, began), began
-
-    def _measure(self, answered: Record | None, attributes: Attributes, error: str, seconds: float) -> None:
-        """Record the metrics of one attempt; those of the answer only if there is one."""
-        measured = {name: value for name, value in attributes.items() if name in MEASURED}
-        if error:
-            measured["error.type"] = error
-        first_chunk = usage = None
-        if answered is not None:
-            usage = answered.usage
-            first_chunk = answered.first_token_seconds
-        self._recorder.instruments.record_call(measured, seconds, first_chunk, usage)
 
 
 def tracer_from_environment() -> RequestTracer:

@@ -27,6 +27,18 @@ _USAGE = {
 }
 """The counters of tokens, and the field of `TokenUsage` each adds up."""
 
+_MEASURED = frozenset(
+    {
+        "gen_ai.operation.name",
+        "gen_ai.provider.name",
+        "gen_ai.request.model",
+        "gen_ai.response.model",
+        "server.address",
+        "server.port",
+    }
+)
+"""The attributes of calls that metrics have: few values each."""
+
 
 class Instruments:
     """The instruments of one meter."""
@@ -57,9 +69,10 @@ class Instruments:
         self.tool_calls = self._histogram("gen_ai.invoke_agent.tool_calls", "Tool calls of a turn.", _CALLS, "{call}")
 
     def record_call(
-        self, attributes: Attributes, seconds: float, first_chunk: float | None, usage: TokenUsage | None
+        self, known: Attributes, error: str, seconds: float, first_chunk: float | None, usage: TokenUsage | None
     ) -> None:
-        """Record one model call."""
+        """Record one model call, with the attributes of its span that metrics have."""
+        attributes = with_error({name: value for name, value in known.items() if name in _MEASURED}, error)
         for duration in self._durations:
             duration.record(seconds, attributes)
         if first_chunk is not None:
@@ -75,3 +88,8 @@ class Instruments:
 
     def _histogram(self, name: str, description: str, buckets: list[float] | list[int], unit: str = "s") -> Histogram:
         return self._meter.create_histogram(name, unit, description, explicit_bucket_boundaries_advisory=buckets)
+
+
+def with_error(attributes: Attributes, error: str) -> Attributes:
+    """The attributes with the kind of the failure, if there was one."""
+    return {**attributes, "error.type": error} if error else attributes

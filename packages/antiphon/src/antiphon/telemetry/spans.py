@@ -29,14 +29,14 @@ from antiphon.telemetry.attributes import (
     settings_attributes,
     usage_attributes,
 )
-from antiphon.telemetry.instruments import Instruments
+from antiphon.telemetry.instruments import Instruments, with_error
 from antiphon.wire.delta import ModelOutputDelta, is_visible
 from antiphon.wire.output import ModelOutput
 from antiphon.wire.request import ModelRequest, ToolDefinition
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
-    from opentelemetry.metrics import MeterProvider
+    from opentelemetry.metrics import Histogram, MeterProvider
     from opentelemetry.trace import Span, SpanKind, TracerProvider
 
 CACHED = "antiphon.tool.cached"
@@ -78,8 +78,6 @@ class Telemetry:
         agent: str = "",
     ) -> ModelCallSpan:
         """Start the span of one model call. The call ends it with `ModelCallSpan.end`."""
-        from opentelemetry.trace import SpanKind
-
         attributes = {
             **provider_attributes(provider, "chat"),
             "gen_ai.request.model": model[:LONGEST_NAME],
@@ -88,24 +86,24 @@ class Telemetry:
             **conversation_attributes(conversation_id),
             **agent_attributes(agent),
         }
-        span = self.start_span(f"chat {model[:LONGEST_NAME]}".rstrip(), SpanKind.CLIENT, attributes)
-        if self.content and span.is_recording():
+        call = ModelCallSpan(self, f"chat {model[:LONGEST_NAME]}", attributes, is_client=True)
+        if self.content and call.span.is_recording():
             if instructions := messages.system_instructions(context):
-                span.set_attribute("gen_ai.system_instructions", instructions)
-            span.set_attribute("gen_ai.input.messages", messages.input_messages(context))
+                call.span.set_attribute("gen_ai.system_instructions", instructions)
+            call.span.set_attribute("gen_ai.input.messages", messages.input_messages(context))
             if tools:
-                span.set_attribute("gen_ai.tool.definitions", messages.tool_definitions(tools))
-        return ModelCallSpan(self, span)
+                call.span.set_attribute("gen_ai.tool.definitions", messages.tool_definitions(tools))
+        return call
 
     @contextmanager
     def tool_call(self, call: ToolCallRequest, description: str, conversation_id: str) -> Iterator[ToolCallSpan]:
         """The span of one tool call, current while the tool runs."""
-        from opentelemetry.trace import SpanKind
-
-        name = call.tool_name[:LONGEST_NAME]
-        attributes: Attributes = {
+        measured: Attributes = {
             "gen_ai.operation.name": "execute_tool",
-            "gen_ai.tool.name": name,
+            "gen_ai.tool.name": call.tool_name[:LONGEST_NAME],
+        }
+        attributes: Attributes = {
+            **measured,
             "gen_ai.tool.call.id": call.tool_call_id,
             "gen_ai.tool.type": "function",
             **conversation_attributes(conversation_id),
@@ -114,22 +112,18 @@ class Telemetry:
             attributes["gen_ai.tool.description"] = description
         if self.content:
             attributes["gen_ai.tool.call.arguments"] = call.arguments
-        span = ToolCallSpan(self, self.start_span(f"execute_tool {name}", SpanKind.INTERNAL, attributes))
-        token = attach(span.span)
-        began = perf_counter()
+        span = ToolCallSpan(self, f"execute_tool {call.tool_name[:LONGEST_NAME]}", attributes)
+        span.attach()
         try:
             yield span
         except BaseException as error:
             span.error = span.error or type(error).__name__
             raise
         finally:
-            detach(token)
-            measured: Attributes = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": name}
             if span.is_cached:
                 measured[CACHED] = True
                 span.span.set_attribute(CACHED, True)
-            end_span(span.span, span.error)
-            self.instruments.tool_duration.record(perf_counter() - began, _with_error(measured, span.error))
+            span.close(span.error, self.instruments.tool_duration, measured)
 
     def start_turn(
         self, name: str, *, model: str, conversation_id: str, descriptions: Mapping[str, str] | None = None
@@ -163,30 +157,59 @@ class Telemetry:
             self._on_close()
 
 
-class ModelCallSpan:
-    """The span of one model call."""
+class TimedSpan:
+    """A span, the current one from `attach` on, and how long it takes."""
 
-    __slots__ = ("_began", "_first_chunk", "_telemetry", "_token", "span")
+    def __init__(self, telemetry: Telemetry, name: str, attributes: Attributes, *, is_client: bool = False) -> None:
+        from opentelemetry.trace import SpanKind
 
-    def __init__(self, telemetry: Telemetry, span: Span) -> None:
-        self.span = span
+        kind = SpanKind.CLIENT if is_client else SpanKind.INTERNAL
+        self.span = telemetry.start_span(name.rstrip(), kind, attributes)
         self._telemetry = telemetry
         self._began = perf_counter()
-        self._first_chunk: float | None = None
         self._token: Token[Context] | None = None
+
+    @property
+    def seconds(self) -> float:
+        """How long it has taken."""
+        return perf_counter() - self._began
+
+    def attach(self) -> None:
+        """Make it the current span until it ends. Only for what starts and ends in one task."""
+        from opentelemetry import context
+        from opentelemetry.trace import set_span_in_context
+
+        self._token = context.attach(set_span_in_context(self.span))
+
+    def detach(self) -> None:
+        """Make the span before it the current one again."""
+        if self._token is not None:
+            from opentelemetry import context
+
+            context.detach(self._token)
+            self._token = None
+
+    def close(self, error: str, duration: Histogram, measured: Attributes) -> None:
+        """End it, and record how long it took. `error` is the kind of the failure; empty if there was none."""
+        seconds = self.seconds
+        self.detach()
+        end_span(self.span, error)
+        duration.record(seconds, with_error(measured, error))
+
+
+class ModelCallSpan(TimedSpan):
+    """The span of one model call."""
+
+    _first_chunk: float | None = None
 
     def headers(self) -> dict[str, str]:
         """The headers for the provider."""
         return self._telemetry.headers(self.span)
 
-    def attach(self) -> None:
-        """Make it the current span until it ends. Only for a call that starts and ends in one task."""
-        self._token = attach(self.span)
-
     def observe(self, delta: ModelOutputDelta) -> None:
         """Note the first visible delta."""
         if self._first_chunk is None and is_visible(delta):
-            self._first_chunk = perf_counter() - self._began
+            self._first_chunk = self.seconds
 
     def end(
         self,
@@ -199,9 +222,8 @@ class ModelCallSpan:
         failed_attempts: Sequence[Attributes] = (),
     ) -> None:
         """End it with what came back. `error` is the kind of the failure; empty if there was none."""
-        if self._token is not None:
-            detach(self._token)
-        seconds, span = perf_counter() - self._began, self.span
+        seconds, span = self.seconds, self.span
+        self.detach()
         known: Attributes = {}
         if provider:
             known = {**provider_attributes(provider, "chat"), "gen_ai.request.model": model[:LONGEST_NAME]}
@@ -217,20 +239,14 @@ class ModelCallSpan:
             if self._telemetry.content:
                 span.set_attribute("gen_ai.output.messages", messages.output_messages(output.parts, output.stop_reason))
         end_span(span, error)
-        measured = {name: value for name, value in (known | answered).items() if name in MEASURED}
-        self._telemetry.instruments.record_call(_with_error(measured, error), seconds, self._first_chunk, output.usage)
+        self._telemetry.instruments.record_call(known | answered, error, seconds, self._first_chunk, output.usage)
 
 
-class ToolCallSpan:
+class ToolCallSpan(TimedSpan):
     """The span of one tool call. `error` is the kind of its failure."""
 
-    __slots__ = ("_telemetry", "error", "is_cached", "span")
-
-    def __init__(self, telemetry: Telemetry, span: Span) -> None:
-        self.span = span
-        self.error = ""
-        self.is_cached = False
-        self._telemetry = telemetry
+    error = ""
+    is_cached = False
 
     def finish(self, result: ToolCallResult, error: str, *, is_cached: bool) -> None:
         """Record the result; `error` is the kind of failure, if it is known, `is_cached` that an equal call gave it."""
@@ -241,22 +257,8 @@ class ToolCallSpan:
             self.span.set_attribute("gen_ai.tool.call.result", messages.result_content(result))
 
 
-class TurnSpan:
+class TurnSpan(TimedSpan):
     """The spans of a turn: `invoke_agent`; of a team `invoke_workflow`, with one `invoke_agent` for each agent in its turn."""
-
-    __slots__ = (
-        "_agent",
-        "_agent_began",
-        "_agent_span",
-        "_agent_token",
-        "_began",
-        "_common",
-        "_descriptions",
-        "_name",
-        "_telemetry",
-        "_token",
-        "span",
-    )
 
     def __init__(
         self,
@@ -266,106 +268,50 @@ class TurnSpan:
         conversation_id: str,
         descriptions: Mapping[str, str] | None,
     ) -> None:
-        from opentelemetry.trace import SpanKind
-
-        self._telemetry = telemetry
-        self._name = name
+        operation = "invoke_agent" if descriptions is None else "invoke_workflow"
+        self._measured: Attributes = {"gen_ai.operation.name": operation}
         self._descriptions = descriptions
         self._common = conversation_attributes(conversation_id)
-        attributes: Attributes = {"gen_ai.operation.name": self._operation, **self._common}
+        attributes: Attributes = {}
         if descriptions is None:
-            attributes |= agent_attributes(name)
+            self._measured |= agent_attributes(name)
             if model:
                 attributes["gen_ai.request.model"] = model[:LONGEST_NAME]
         elif name:
             attributes["gen_ai.workflow.name"] = name
-        self.span = telemetry.start_span(f"{self._operation} {name}".rstrip(), SpanKind.INTERNAL, attributes)
-        self._token = attach(self.span)
-        self._began = perf_counter()
+        super().__init__(telemetry, f"{operation} {name}", {**self._measured, **self._common, **attributes})
+        self.attach()
         self._agent = ""
-        self._agent_span: Span | None = None
-        self._agent_token: Token[Context] | None = None
-        self._agent_began = 0.0
-
-    @property
-    def _operation(self) -> str:
-        return "invoke_agent" if self._descriptions is None else "invoke_workflow"
+        self._agent_span: TimedSpan | None = None
 
     def enter_agent(self, name: str) -> None:
         """The next round is that of agent `name`."""
         if self._descriptions is None or name == self._agent:
             return
-        from opentelemetry.trace import SpanKind
-
         self._leave_agent("")
-        attributes = {
-            "gen_ai.operation.name": "invoke_agent",
-            **agent_attributes(name, self._descriptions.get(name, "")),
-            **self._common,
-        }
-        self._agent, self._agent_began = name, perf_counter()
-        self._agent_span = self._telemetry.start_span(f"invoke_agent {name}", SpanKind.INTERNAL, attributes)
-        self._agent_token = attach(self._agent_span)
+        attributes = {**_of_agent(name), **agent_attributes(name, self._descriptions.get(name, "")), **self._common}
+        self._agent, self._agent_span = name, TimedSpan(self._telemetry, f"invoke_agent {name}", attributes)
+        self._agent_span.attach()
 
     def end(self, reason: str, rounds: int, calls: int, usage: TokenUsage | None, error: str) -> None:
         """End the turn. `reason` is its end reason; `error` the kind of the failure, if it failed."""
         self._leave_agent(error)
-        detach(self._token)
         self.span.set_attributes({"antiphon.turn.reason": reason, "antiphon.turn.rounds": rounds})
         self.span.set_attributes(usage_attributes(usage))
-        end_span(self.span, error)
-        instruments, seconds = self._telemetry.instruments, perf_counter() - self._began
-        if self._descriptions is None:
-            measured = {"gen_ai.operation.name": "invoke_agent", **agent_attributes(self._name)}
-            instruments.agent_duration.record(seconds, _with_error(measured, error))
-            instruments.inference_calls.record(rounds, measured)
-            instruments.tool_calls.record(calls, measured)
-        else:
-            measured = {"gen_ai.operation.name": "invoke_workflow"}
-            instruments.workflow_duration.record(seconds, _with_error(measured, error))
+        instruments, is_agent = self._telemetry.instruments, self._descriptions is None
+        self.close(error, instruments.agent_duration if is_agent else instruments.workflow_duration, self._measured)
+        if is_agent:
+            instruments.inference_calls.record(rounds, self._measured)
+            instruments.tool_calls.record(calls, self._measured)
 
     def _leave_agent(self, error: str) -> None:
-        if self._agent_span is None or self._agent_token is None:
-            return
-        detach(self._agent_token)
-        end_span(self._agent_span, error)
-        measured = {"gen_ai.operation.name": "invoke_agent", **agent_attributes(self._agent)}
-        self._telemetry.instruments.agent_duration.record(
-            perf_counter() - self._agent_began, _with_error(measured, error)
-        )
-        self._agent_span = self._agent_token = None
+        span, self._agent_span = self._agent_span, None
+        if span is not None:
+            span.close(error, self._telemetry.instruments.agent_duration, _of_agent(self._agent))
 
 
-MEASURED = frozenset(
-    {
-        "gen_ai.operation.name",
-        "gen_ai.provider.name",
-        "gen_ai.request.model",
-        "gen_ai.response.model",
-        "server.address",
-        "server.port",
-    }
-)
-"""The attributes of metrics: few values each."""
-
-
-def _with_error(attributes: Attributes, error: str) -> Attributes:
-    return {**attributes, "error.type": error} if error else attributes
-
-
-def attach(span: Span) -> Token[Context]:
-    """Make `span` the current one."""
-    from opentelemetry import context
-    from opentelemetry.trace import set_span_in_context
-
-    return context.attach(set_span_in_context(span))
-
-
-def detach(token: Token[Context]) -> None:
-    """Make the span before it the current one again."""
-    from opentelemetry import context
-
-    context.detach(token)
+def _of_agent(name: str) -> Attributes:
+    return {"gen_ai.operation.name": "invoke_agent", **agent_attributes(name)}
 
 
 def end_span(span: Span, error: str, end_time: int | None = None) -> None:
