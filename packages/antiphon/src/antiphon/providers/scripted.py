@@ -12,6 +12,7 @@ text is one delta.
 from __future__ import annotations
 
 import inspect
+from abc import abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from typing import Any, TypeAlias, get_args
@@ -74,69 +75,27 @@ def call(tool_name: str, /, **arguments: Any) -> ToolCallRequest:
     return ToolCallRequest(tool_name, "", msgspec.json.encode(arguments).decode())
 
 
-class ScriptedModel(ProviderClient):
-    """A model that plays its turns, one per call, in order.
+class _PlayedModel(ProviderClient):
+    """A model that plays the answers that it is given."""
 
-    `calls` records the calls, unless `record` is off. `turns_left` is the number of turns not played yet.
-    """
-
-    def __init__(self, *turns: Turn, name: str = "scripted", chunk_size: int | None = 12, record: bool = True) -> None:
+    def __init__(self, name: str, chunk_size: int | None) -> None:
+        if chunk_size is not None and chunk_size < 1:
+            raise ScriptError(f"chunk_size is {chunk_size}; it must be at least 1, or None for one piece")
         self.name = name
-        self.calls: list[ScriptedCall] = []
-        self._turns = turns
-        self._turn_index = 0
-        self._chunk_size = _check_chunk_size(chunk_size)
-        self._record = record
+        self._chunk_size = chunk_size
+        self._played = 0
         self._token_counter = _TokenCounter()
 
-    @property
-    def turns_left(self) -> int:
-        """The number of turns not played yet."""
-        return len(self._turns) - self._turn_index
+    @abstractmethod
+    def _answer(self, context: Sequence[ContextEntry], options: ProviderCallOptions) -> Any:
+        """The next answer, in any form, also one to await."""
 
     async def call_model(
         self, context: Sequence[ContextEntry], options: ProviderCallOptions
     ) -> AsyncIterator[ModelOutputDelta]:
-        number = self._turn_index
-        if number >= len(self._turns):
-            raise ScriptExhausted(
-                f"the script of {self.name!r} has {_plural(number, 'turn')}, all played, and it was called again: "
-                f"{_last_input(context)}. Add a turn to ScriptedModel, or find out why there was another call"
-            )
-        self._turn_index = number + 1
-        if self._record:
-            self.calls.append(ScriptedCall(tuple(context), options))
-        turn: Any = self._turns[number]
-        if callable(turn):
-            turn = turn(context, options)
-            if not isinstance(turn, _IMMEDIATE) and inspect.isawaitable(turn):
-                turn = await turn
-        for delta in _deltas(
-            turn, _ScriptedTurn(self, context, options, number + 1, self._token_counter), self._chunk_size
-        ):
-            yield delta
-
-
-class FunctionModel(ProviderClient):
-    """A model that is a function of the context and the options.
-
-    The function, sync or async, returns any answer that a script may contain, or is an async generator of texts, parts or
-    deltas, which are streamed as they come.
-    """
-
-    def __init__(self, function: ModelFunction, name: str = "function", *, chunk_size: int | None = 12) -> None:
-        self.name = name
-        self._function = function
-        self._called = 0
-        self._chunk_size = _check_chunk_size(chunk_size)
-        self._token_counter = _TokenCounter()
-
-    async def call_model(
-        self, context: Sequence[ContextEntry], options: ProviderCallOptions
-    ) -> AsyncIterator[ModelOutputDelta]:
-        self._called += 1
-        answer = _ScriptedTurn(self, context, options, self._called, self._token_counter)
-        source: Any = self._function(context, options)
+        self._played += 1
+        source = self._answer(context, options)
+        answer = _ScriptedTurn(self, context, options, self._played, self._token_counter)
         if not isinstance(source, _IMMEDIATE):
             if inspect.isawaitable(source):
                 source = await source
@@ -148,6 +107,50 @@ class FunctionModel(ProviderClient):
                 return
         for delta in _deltas(source, answer, self._chunk_size):
             yield delta
+
+
+class ScriptedModel(_PlayedModel):
+    """A model that plays its turns, one per call, in order.
+
+    `calls` records the calls, unless `record` is off. `turns_left` is the number of turns not played yet.
+    """
+
+    def __init__(self, *turns: Turn, name: str = "scripted", chunk_size: int | None = 12, record: bool = True) -> None:
+        super().__init__(name, chunk_size)
+        self.calls: list[ScriptedCall] = []
+        self._turns = turns
+        self._record = record
+
+    @property
+    def turns_left(self) -> int:
+        """The number of turns not played yet."""
+        return max(0, len(self._turns) - self._played)
+
+    def _answer(self, context: Sequence[ContextEntry], options: ProviderCallOptions) -> Any:
+        if self._played > len(self._turns):
+            raise ScriptExhausted(
+                f"the script of {self.name!r} has {_plural(len(self._turns), 'turn')}, all played, and it was called again: "
+                f"{_last_input(context)}. Add a turn to ScriptedModel, or find out why there was another call"
+            )
+        if self._record:
+            self.calls.append(ScriptedCall(tuple(context), options))
+        turn = self._turns[self._played - 1]
+        return turn(context, options) if callable(turn) else turn
+
+
+class FunctionModel(_PlayedModel):
+    """A model that is a function of the context and the options.
+
+    The function, sync or async, returns any answer that a script may contain, or is an async generator of texts, parts or
+    deltas, which are streamed as they come.
+    """
+
+    def __init__(self, function: ModelFunction, name: str = "function", *, chunk_size: int | None = 12) -> None:
+        super().__init__(name, chunk_size)
+        self._function = function
+
+    def _answer(self, context: Sequence[ContextEntry], options: ProviderCallOptions) -> Any:
+        return self._function(context, options)
 
 
 class _TokenCounter:
@@ -281,29 +284,20 @@ async def _streamed(
 ) -> AsyncGenerator[ModelOutputDelta, None]:
     """The deltas of a generator as they come: its own, or those of its texts and parts."""
     try:
-        first = await anext(items, "")
-        streamed = (
-            _stream_deltas(first, items, answer)
-            if isinstance(first, _DELTAS)
-            else _stream_parts(first, items, answer, chunk_size)
-        )
-        async with aclosing(streamed):
+        item: Any = await anext(items, "")
+        if isinstance(item, _DELTAS):
+            yield item
+            async for item in items:
+                yield item
+            for ending in _replay((item,), answer)[1:]:
+                yield ending
+            return
+        async with aclosing(_stream_parts(item, items, answer, chunk_size)) as streamed:
             async for delta in streamed:
                 yield delta
     finally:
         if isinstance(items, AsyncGenerator):
             await items.aclose()
-
-
-async def _stream_deltas(
-    first: Item, items: AsyncIterator[Item], answer: _ScriptedTurn
-) -> AsyncGenerator[ModelOutputDelta, None]:
-    delta: Any = first
-    yield delta
-    async for delta in items:
-        yield delta
-    for ending in _replay((delta,), answer)[1:]:
-        yield ending
 
 
 async def _stream_parts(
@@ -341,12 +335,6 @@ async def _stream_parts(
     answer.record_attempt(None)
     yield UsageReported(answer.usage(characters))
     yield Finished("tool_calls" if has_calls else "end")
-
-
-def _check_chunk_size(chunk_size: int | None) -> int | None:
-    if chunk_size is not None and chunk_size < 1:
-        raise ScriptError(f"chunk_size is {chunk_size}; it must be at least 1, or None for one piece")
-    return chunk_size
 
 
 def _plural(number: int, noun: str) -> str:
