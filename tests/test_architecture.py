@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from antiphon import extensions
-from support.repository import CHAT, GATEWAY, LIBRARY, ROOT, SOURCES
+from support.repository import LIBRARY, ROOT, SOURCES
 
 LAYERS = """
 closing errors ids media_types model_name private_files text
