@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import xml.etree.ElementTree as ElementTree
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,7 +12,7 @@ from bench.__main__ import GROUPS, main, page_tables
 from bench.measure import report, results
 from bench.measure.figures import Figure, Growth, Timing, compare, run_alternately
 from bench.measure.plots import WIDTH
-from bench.measure.results import Machine, Results, build_results
+from bench.measure.results import ROOT, Machine, Results, build_results
 
 MACHINE = Machine(python="3.11.7", system="Linux", cores=2, processor="a small one", versions={"msgspec": "0.22.0"})
 SVG = "{http://www.w3.org/2000/svg}"
@@ -107,6 +108,17 @@ def test_every_figure_of_a_page_is_in_the_stored_results() -> None:
         assert (
             report.PICTURES / f"performance-{name}.svg"
         ).read_text() == f"{draw({one.group: one for one in kept})}\n"
+
+
+def test_guides_name_no_measured_time() -> None:
+    """What was measured is on the pages that a script writes. The planning tables of the deployment guide say that they are
+    copied, and name their commands."""
+    constants = {("providers.md", "50 ms"), ("monitoring.md", "20 ms"), ("architecture.md", "250 ms")}
+    made = {report.TABLES, report.PAGE, ROOT / "docs" / "gateway" / "deploy.md"}
+    pages = {*ROOT.glob("README*.md"), *(ROOT / "docs").rglob("*.md")} - made
+    times = re.compile(r"\b\d[\d.,]* ?(?:ms|µs|milliseconds?|microseconds?|毫秒|微秒)(?!\w)")
+    found = {(page.name, time) for page in pages for time in times.findall(page.read_text())}
+    assert found == constants
 
 
 def test_the_promises_that_do_not_hold_are_named() -> None:
