@@ -10,19 +10,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import msgspec
+from jsonschema_rs import validator_for
 
 from antiphon_devtools.conform.case import ClientOnly
 from antiphon_devtools.conform.conversation import Reply
 from antiphon_devtools.conform.judge import Finding, Run, Verdict, judge_error, judge_shape
-
-_TYPES: dict[str, type | tuple[type, ...]] = {
-    "object": dict,
-    "array": list,
-    "string": str,
-    "integer": int,
-    "number": (int, float),
-    "boolean": bool,
-}
 
 
 def judge_client_side(run: Run) -> tuple[Verdict, list[Finding]]:
@@ -100,22 +92,7 @@ def _structured(reply: Reply, schema: dict[str, Any]) -> Iterator[Finding]:
 
 
 def _misfits(value: Any, schema: dict[str, Any], where: str) -> Iterator[str]:
-    """How a value differs from a schema: the words of JSON Schema that the cases of the suite use."""
-    kind = schema.get("type")
-    known = _TYPES.get(str(kind))
-    if known and (not isinstance(value, known) or (kind in ("integer", "number") and isinstance(value, bool))):
-        yield f"{where} is {value!r}, not of type {kind}"
-        return
-    if "minimum" in schema and value < schema["minimum"]:
-        yield f"{where} is {value!r}, less than {schema['minimum']}"
-    if isinstance(value, list) and "items" in schema:
-        for place, item in enumerate(value):
-            yield from _misfits(item, schema["items"], f"{where}[{place}]")
-    if isinstance(value, dict):
-        properties = schema.get("properties", {})
-        yield from (f"{where}.{name} is missing" for name in schema.get("required", ()) if name not in value)
-        for name, inner in value.items():
-            if name in properties:
-                yield from _misfits(inner, properties[name], f"{where}.{name}")
-            elif schema.get("additionalProperties") is False:
-                yield f"{where}.{name} is not in the schema"
+    """How a value differs from a schema."""
+    for error in validator_for(schema).iter_errors(value):
+        place = "".join(f"[{name}]" if isinstance(name, int) else f".{name}" for name in error.instance_path)
+        yield f"{where}{place}: {error.message}"
