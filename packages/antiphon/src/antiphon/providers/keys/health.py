@@ -10,12 +10,12 @@ a call that began after it and failed again doubles it. Of calls that fail toget
 deadline of a rejection without changing it, so that another process cannot bring it back; so does a ring that has no other key,
 `retry_rejected` seconds after the rejection: a person who replaced the key at the provider can try again.
 
-Calls have growing numbers; the caller passes the time. Nothing here locks: the ring does. `sharing` merges processes.
+Calls have growing numbers. Nothing here locks: the ring does. `sharing` merges processes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from math import inf
 from typing import Literal, TypeAlias
 
@@ -101,6 +101,14 @@ class CredentialStatus(Struct, frozen=True, kw_only=True):
         return max(states, key=lambda known: (_BY_SEVERITY.index(known.state), known.seconds))
 
 
+class Calls:
+    """The time, and growing numbers of calls."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self.clock = clock
+        self.last = 0
+
+
 class Cooldown(Struct):
     """One cooldown, and the call that probes whether it is over."""
 
@@ -123,27 +131,6 @@ class Cooldown(Struct):
         """When a call may probe it."""
         return max(self.deadline, self.lost_at) if self.probe else self.deadline
 
-    def extend(self, number: int, last_call_number: int, now: float, seconds: float, longest: float) -> None:
-        """A call failed; `seconds` is the cooldown for that failure alone."""
-        if number > self.began:
-            self.began = last_call_number
-            seconds = max(seconds, min(longest, self.wait * 2))
-        self.wait = max(seconds, self.wait)
-        self.until = max(self.until, now + seconds)
-
-    def merge_remote(self, last_call_number: int, now: float, until: float) -> None:
-        """Another process has a deadline for it. Calls that run now began without knowing it."""
-        self.began = last_call_number
-        self.until = max(self.until, until)
-        self.wait = max(self.wait, until - now)
-
-    def cleared_by(self, number: int, now: float) -> bool:
-        """Whether the success of this call ends it."""
-        if self.probe != number:
-            return False
-        self.probe = 0
-        return self.deadline <= now
-
     def state(self, now: float, active: KeyState) -> KeyState:
         return active if now < self.deadline else "half_open"
 
@@ -151,27 +138,47 @@ class Cooldown(Struct):
 class Health:
     """Cooldowns by scope: the whole, or one model; and when scopes were found healthy again."""
 
-    def __init__(self) -> None:
+    def __init__(self, calls: Calls) -> None:
+        self.calls = calls
         self.cooldowns: dict[str, Cooldown] = {}
         self.is_disabled = False
         self._cleared: dict[str, float] = {}
         self._generation = 0
 
-    def cooldown(self, scope: str, last_call_number: int, now: float) -> Cooldown:
-        """The cooldown of a scope; a new one if there is none."""
-        if len(self.cooldowns) >= _MAX_COOLDOWNS:
-            self.cooldowns = {name: held for name, held in self.cooldowns.items() if held.available_at() > now}
-        return self.cooldowns.setdefault(scope, Cooldown(last_call_number))
+    def held(self, *scopes: str) -> dict[str, Cooldown]:
+        """The cooldowns of these scopes."""
+        known = self.cooldowns
+        return {scope: known[scope] for scope in scopes if scope in known} if known else {}
 
-    def clear(self, scope: str, now: float) -> None:
+    def begin(self, held: Iterable[Cooldown], number: int, seconds: float) -> None:
+        """A call probes these cooldowns; without a result after so many seconds it is lost."""
+        for cooldown in held:
+            cooldown.probe, cooldown.lost_at = number, self.calls.clock() + seconds
+
+    def release(self, held: Iterable[Cooldown], number: int) -> None:
+        """A call ended without a result for these cooldowns: the next one may probe."""
+        for cooldown in held:
+            if cooldown.probe == number:
+                cooldown.probe = 0
+
+    def extend(self, scope: str, number: int, seconds: float, longest: float) -> None:
+        """A call failed; `seconds` is the cooldown for that failure alone. Of calls that fail together the first counts."""
+        now, cooldown = self.calls.clock(), self._cooldown(scope)
+        if number > cooldown.began:
+            cooldown.began = self.calls.last
+            seconds = max(seconds, min(longest, cooldown.wait * 2))
+        cooldown.wait = max(seconds, cooldown.wait)
+        cooldown.until = max(cooldown.until, now + seconds)
+
+    def clear(self, scope: str) -> None:
         """The scope is healthy. Other processes may still wait for a deadline that was waived here."""
         cooldown = self.cooldowns.pop(scope, None)
         if cooldown is not None:
-            self._note_cleared(scope, max(now, cooldown.until))
+            self._note_cleared(scope, max(self.calls.clock(), cooldown.until))
 
-    def export(self, now: float) -> SharedHealth:
+    def export(self) -> SharedHealth:
         """What other processes should know."""
-        since = now - RETENTION_SECONDS
+        since = self.calls.clock() - RETENTION_SECONDS
         self._cleared = {scope: at for scope, at in self._cleared.items() if at > since}
         return SharedHealth(
             generation=self._generation,
@@ -184,7 +191,7 @@ class Health:
             cleared={scope: at for scope, at in self._cleared.items() if is_sharable(scope)},
         )
 
-    def merge(self, remote: SharedHealth, last_call_number: int, now: float) -> None:
+    def merge(self, remote: SharedHealth) -> None:
         """Add what other processes know."""
         if remote.generation < self._generation:
             return
@@ -200,7 +207,7 @@ class Health:
         for scope, until in remote.active.items():
             cooldown = self.cooldowns.get(scope)
             if until > self._cleared.get(scope, 0.0) and (cooldown is None or until > cooldown.until):
-                self._merge_cooldown(scope, until, last_call_number, now)
+                self._merge_cooldown(scope, until)
 
     def reset(self) -> None:
         """Forget everything."""
@@ -208,8 +215,18 @@ class Health:
         self.cooldowns.clear()
         self._cleared.clear()
 
-    def _merge_cooldown(self, scope: str, until: float, last_call_number: int, now: float) -> None:
-        self.cooldown(scope, last_call_number, now).merge_remote(last_call_number, now, until)
+    def _cooldown(self, scope: str) -> Cooldown:
+        if len(self.cooldowns) >= _MAX_COOLDOWNS:
+            now = self.calls.clock()
+            self.cooldowns = {name: held for name, held in self.cooldowns.items() if held.available_at() > now}
+        return self.cooldowns.setdefault(scope, Cooldown(self.calls.last))
+
+    def _merge_cooldown(self, scope: str, until: float) -> None:
+        """Another process has a deadline. Calls that run now began without knowing it."""
+        cooldown = self._cooldown(scope)
+        cooldown.began = self.calls.last
+        cooldown.until = until
+        cooldown.wait = max(cooldown.wait, until - self.calls.clock())
 
     def _note_cleared(self, scope: str, at: float) -> None:
         if scope not in self._cleared and len(self._cleared) >= _MAX_COOLDOWNS:
@@ -220,13 +237,13 @@ class Health:
 class KeyHealth(Health):
     """One credential and its health."""
 
-    def __init__(self, credential: Credential, secret: str, name: str, policy: CooldownPolicy) -> None:
-        super().__init__()
+    def __init__(self, credential: Credential, secret: str, name: str, policy: CooldownPolicy, calls: Calls) -> None:
+        super().__init__(calls)
         self.credential = credential
         self.secret = secret
         self.name = name
         self.weight_credit = 0
-        self.calls = self.successes = self.failures = 0
+        self.number_of_calls = self.successes = self.failures = 0
         self.last_error: ProviderError | None = None
         self._rejected_at = -inf
         self._policy = policy
@@ -242,67 +259,60 @@ class KeyHealth(Health):
         """When it can be used for the model; None if waiting does not help."""
         if self.is_disabled:
             return None
-        return max((cooldown.available_at() for cooldown in self._cooldowns_for(model).values()), default=0.0)
+        return max((cooldown.available_at() for cooldown in self._held_for(model).values()), default=0.0)
 
-    def is_free(self, model: str, now: float) -> bool:
+    def is_free(self, model: str) -> bool:
         """Whether it can be used for the model now."""
         if not self.cooldowns:
             return not self.is_disabled
         at = self.available_at(model)
-        return at is not None and at <= now
+        return at is not None and at <= self.calls.clock()
 
-    def begin_call(self, model: str, number: int, now: float) -> bool:
+    def begin_call(self, model: str, number: int) -> bool:
         """A call begins; whether it is a probe."""
-        self.calls += 1
-        cooldowns = self._cooldowns_for(model)
-        for cooldown in cooldowns.values():
-            cooldown.probe, cooldown.lost_at = number, now + self._policy.probe
-        return bool(cooldowns)
+        self.number_of_calls += 1
+        held = self._held_for(model)
+        self.begin(held.values(), number, self._policy.probe)
+        return bool(held)
 
-    def on_success(self, model: str, number: int, now: float) -> None:
+    def on_success(self, model: str, number: int) -> None:
         """A call succeeded; a key without `cooldowns` and `rejected_models` need not know."""
         self.rejected_models.clear()
-        for scope, cooldown in self._cooldowns_for(model).items():
-            if cooldown.cleared_by(number, now):
-                self.clear(scope, now)
+        now = self.calls.clock()
+        for scope, cooldown in self._held_for(model).items():
+            if cooldown.probe == number:
+                cooldown.probe = 0
+                if cooldown.deadline <= now:
+                    self.clear(scope)
 
-    def on_failure(self, model: str, number: int, last_call_number: int, now: float, error: ProviderError) -> None:
+    def on_failure(self, model: str, number: int, error: ProviderError) -> None:
         self.failures += 1
         self.last_error = error
         self.on_release(model, number)
-        policy = self._policy
+        policy, asked = self._policy, error.retry_after
+        if asked is not None:
+            asked = min(asked, policy.max_retry_after)
         if error.kind == "authentication":
-            self._rejected_at = now
-            scope = self._rejected(model)
-            self.cooldown(scope, last_call_number, now).extend(
-                number, last_call_number, now, policy.rejected, policy.max_rejected
-            )
+            self._rejected_at = self.calls.clock()
+            self.extend(self._rejected(model), number, policy.rejected, policy.max_rejected)
         elif error.kind == "billing":
-            seconds = self._seconds(error, policy.exhausted)
-            self.cooldown(EXHAUSTED, last_call_number, now).extend(
-                number, last_call_number, now, seconds, policy.max_exhausted
-            )
+            self.extend(EXHAUSTED, number, policy.exhausted if asked is None else asked, policy.max_exhausted)
         elif error.kind in ("rate_limit", "permission"):
-            seconds = self._seconds(error, policy.rate_limit if error.kind == "rate_limit" else policy.permission)
-            self.cooldown(cooling_scope(model), last_call_number, now).extend(
-                number, last_call_number, now, seconds, policy.max_model_cooldown
-            )
+            usual = policy.rate_limit if error.kind == "rate_limit" else policy.permission
+            self.extend(cooling_scope(model), number, usual if asked is None else asked, policy.max_model_cooldown)
 
     def on_release(self, model: str, number: int) -> None:
-        for cooldown in self._cooldowns_for(model).values():
-            if cooldown.probe == number:
-                cooldown.probe = 0
+        if self.cooldowns:
+            self.release(self._held_for(model).values(), number)
 
     def retry_rejection_at(self, model: str) -> float | None:
         """When it may be probed for the model although it is rejected; None if that is not what keeps it from being used."""
-        if self.is_disabled:
-            return None
-        cooldowns = self._cooldowns_for(model)
-        if not any(map(is_rejection, cooldowns)):
+        held = self._held_for(model)
+        if self.is_disabled or not any(map(is_rejection, held)):
             return None
         times = [
             cooldown.lost_at * bool(cooldown.probe) if is_rejection(scope) else cooldown.available_at()
-            for scope, cooldown in cooldowns.items()
+            for scope, cooldown in held.items()
         ]
         return max(self._rejected_at + self._policy.retry_rejected, *times)
 
@@ -334,76 +344,64 @@ class KeyHealth(Health):
         super().reset()
         self.rejected_models.clear()
 
-    def _merge_cooldown(self, scope: str, until: float, last_call_number: int, now: float) -> None:
-        super()._merge_cooldown(scope, until, last_call_number, now)
-        if is_rejection(scope) and (model := model_of(scope)) is not None:
-            self._note_rejected(model)
-
     def error_kind(self, model: str) -> ErrorKind:
         """The kind of the error if this key cannot be used for the model."""
         if self.is_disabled:
             return "permission"
-        cooldowns = self._cooldowns_for(model)
-        if any(map(is_rejection, cooldowns)):
+        held = self._held_for(model)
+        if any(map(is_rejection, held)):
             return "authentication"
-        return "billing" if EXHAUSTED in cooldowns else "rate_limit"
+        return "billing" if EXHAUSTED in held else "rate_limit"
 
-    def unusable_reason(self, model: str, now: float) -> str:
+    def unusable_reason(self, model: str) -> str:
         """Why it cannot be used now, as text."""
         if self.is_disabled:
             return "is disabled"
-        cooldowns = self._cooldowns_for(model)
-        until = max((cooldown.deadline for cooldown in cooldowns.values()), default=0.0)
+        now, held = self.calls.clock(), self._held_for(model)
+        until = max((cooldown.deadline for cooldown in held.values()), default=0.0)
         if until <= now:
             return "is being probed by another call"
-        if any(is_rejection(scope) and now < cooldown.deadline for scope, cooldown in cooldowns.items()):
+        if any(is_rejection(scope) and now < cooldown.deadline for scope, cooldown in held.items()):
             return f"is rejected for {until - now:.1f} s"
-        return f"{'is exhausted' if EXHAUSTED in cooldowns else 'is rate limited'} for {until - now:.1f} s"
+        return f"{'is exhausted' if EXHAUSTED in held else 'is rate limited'} for {until - now:.1f} s"
 
-    def status(self, now: float) -> CredentialStatus:
-        """Its health, for display."""
-        whole = [cooldown.deadline for scope, cooldown in self.cooldowns.items() if model_of(scope) is None]
+    def status(self) -> CredentialStatus:
+        """Its health, for display. Of a model that is both rejected and cooling, the longer one is shown."""
+        now = self.calls.clock()
+        whole, models = ModelStatus("disabled" if self.is_disabled else "healthy", 0.0), dict[str, ModelStatus]()
+        for scope, cooldown in self.cooldowns.items():
+            model = model_of(scope)
+            active: KeyState = "invalid" if is_rejection(scope) else "exhausted" if model is None else "cooling"
+            known = ModelStatus(cooldown.state(now, active), max(0.0, cooldown.deadline - now))
+            if model is None:
+                is_first = whole.state == "healthy" or (scope == REFUSED and not self.is_disabled)
+                whole = ModelStatus(known.state if is_first else whole.state, max(whole.seconds, known.seconds))
+            elif model not in models or models[model].seconds < known.seconds:
+                models[model] = known
         return CredentialStatus(
             name=self.name,
             masked=mask(self.secret),
-            state=self._state(now),
+            state=whole.state,
             weight=self.credential.weight,
-            seconds=max(0.0, max(whole, default=0.0) - now),
-            models=self._model_statuses(now),
-            calls=self.calls,
+            seconds=whole.seconds,
+            models=models,
+            calls=self.number_of_calls,
             successes=self.successes,
             failures=self.failures,
             last_error=self.last_error,
             is_unproven=bool(self.rejected_models) and self.is_rejected,
         )
 
-    def _model_statuses(self, now: float) -> dict[str, ModelStatus]:
-        """The models it is not healthy for. Of a model that is both rejected and cooling, the longer one is shown."""
-        statuses: dict[str, ModelStatus] = {}
-        for scope, cooldown in self.cooldowns.items():
-            model = model_of(scope)
-            if model is not None:
-                state = cooldown.state(now, "invalid" if is_rejection(scope) else "cooling")
-                status = ModelStatus(state, max(0.0, cooldown.deadline - now))
-                if model not in statuses or statuses[model].seconds < status.seconds:
-                    statuses[model] = status
-        return statuses
-
-    def _state(self, now: float) -> KeyState:
-        if self.is_disabled:
-            return "disabled"
-        states: tuple[tuple[str, KeyState], ...] = ((REFUSED, "invalid"), (EXHAUSTED, "exhausted"))
-        for scope, state in states:
-            if scope in self.cooldowns:
-                return self.cooldowns[scope].state(now, state)
-        return "healthy"
-
-    def _cooldowns_for(self, model: str) -> dict[str, Cooldown]:
+    def _held_for(self, model: str) -> dict[str, Cooldown]:
         """The cooldowns that concern a call for the model."""
         if not self.cooldowns:
             return {}
-        scopes = (REFUSED, EXHAUSTED, cooling_scope(model), rejected_scope(model))
-        return {scope: self.cooldowns[scope] for scope in scopes if scope in self.cooldowns}
+        return self.held(REFUSED, EXHAUSTED, cooling_scope(model), rejected_scope(model))
+
+    def _merge_cooldown(self, scope: str, until: float) -> None:
+        super()._merge_cooldown(scope, until)
+        if is_rejection(scope) and (model := model_of(scope)) is not None:
+            self._note_rejected(model)
 
     def _rejected(self, model: str) -> str:
         """The scope that an authentication error rejects: the model, or the whole key if it is the second model."""
@@ -414,6 +412,3 @@ class KeyHealth(Health):
     def _note_rejected(self, model: str) -> None:
         if len(self.rejected_models) < 2:
             self.rejected_models.add(model)
-
-    def _seconds(self, error: ProviderError, default: float) -> float:
-        return default if error.retry_after is None else min(error.retry_after, self._policy.max_retry_after)

@@ -19,7 +19,7 @@ from math import inf
 from msgspec import Struct
 
 from antiphon.errors import CredentialError, NoUsableCredential
-from antiphon.providers.keys.health import CooldownPolicy, CredentialStatus, KeyHealth
+from antiphon.providers.keys.health import Calls, CooldownPolicy, CredentialStatus, KeyHealth
 from antiphon.providers.keys.secret import Credential, mask, scrub, unique_name
 from antiphon.providers.keys.sharing import NO_COOLDOWNS, SharedHealth
 from antiphon.wire.output import ErrorKind, ProviderError
@@ -28,12 +28,6 @@ _REREAD_SECONDS = 1.0
 _MAX_RETIRED = 16
 """Replaced secrets. An error of a call that began with one may still repeat it."""
 _KIND_PRIORITY: tuple[ErrorKind, ...] = ("rate_limit", "billing", "authentication", "permission")
-
-
-class _CallNumbers:
-    """Growing call numbers, shared by a ring and the one that replaces it."""
-
-    last = 0
 
 
 class KeyLease(Struct, eq=False):
@@ -54,7 +48,7 @@ class KeyLease(Struct, eq=False):
         with ring.lock:
             key.successes += 1
             if key.cooldowns or key.rejected_models:
-                key.on_success(self._model, self._number, ring.clock())
+                key.on_success(self._model, self._number)
 
     def failed(self, error: ProviderError, *, is_scrubbed: bool = False) -> None:
         """The call failed. The error is kept, without secrets; `is_scrubbed`: it has none any more."""
@@ -64,7 +58,7 @@ class KeyLease(Struct, eq=False):
             self.release()
             return
         with ring.lock:
-            self._key.on_failure(self._model, self._number, ring.last_call_number, ring.clock(), error)
+            self._key.on_failure(self._model, self._number, error)
 
     def release(self) -> None:
         """No result; the next call may probe. No effect after `succeeded` or `failed`."""
@@ -91,9 +85,8 @@ class KeyRing:
         environ: Mapping[str, str] | None = None,
         previous: KeyRing | None = None,
     ) -> None:
-        self.clock: Callable[[], float] = clock if previous is None else previous.clock
+        self._calls: Calls = Calls(clock) if previous is None else previous._calls
         self.lock: threading.Lock = threading.Lock() if previous is None else previous.lock
-        self._numbers: _CallNumbers = _CallNumbers() if previous is None else previous._numbers
         self._environ = environ
         self._keys: list[KeyHealth] = []
         self._reread_at = -inf
@@ -106,7 +99,7 @@ class KeyRing:
                 name = self._unique_name(credential.source_name or mask(secret))
                 key = known.pop(secret, None)
                 if key is None:
-                    key = KeyHealth(credential, secret, name, waits or CooldownPolicy())
+                    key = KeyHealth(credential, secret, name, waits or CooldownPolicy(), self._calls)
                 else:
                     key.credential, key.name = credential, name
                     key.waive_rejection()
@@ -122,11 +115,6 @@ class KeyRing:
     def __repr__(self) -> str:
         return f"KeyRing({', '.join(key.name for key in self._keys)})"
 
-    @property
-    def last_call_number(self) -> int:
-        """The number of the last call."""
-        return self._numbers.last
-
     def acquire(self, model: str = "", *, in_order: bool = False, preferred: str = "") -> KeyLease:
         """The next usable key for `model`. Raises `NoUsableCredential` with the time until one is usable.
 
@@ -134,30 +122,28 @@ class KeyRing:
         usable.
         """
         with self.lock:
-            key, numbers = self._keys[0], self._numbers
-            numbers.last += 1
+            key, calls = self._keys[0], self._calls
+            calls.last += 1
             if len(self._keys) == 1 and not key.cooldowns and not key.is_disabled:
-                key.calls += 1
-                return KeyLease(self, key, model, numbers.last, key.name, key.secret)
-            now = self.clock()
-            usable = self._usable(model, now)
-            if (not usable or self._has_rejected()) and self._reread_rejected(now, is_needed=not usable):
-                usable = self._usable(model, now)
-            if not usable and self._waive_rejections(model, now):
-                usable = self._usable(model, now)
+                key.number_of_calls += 1
+                return KeyLease(self, key, model, calls.last, key.name, key.secret)
+            usable = self._usable(model)
+            if (not usable or self._has_rejected()) and self._reread_rejected(is_needed=not usable):
+                usable = self._usable(model)
+            if not usable and self._waive_rejections(model):
+                usable = self._usable(model)
             if not usable:
-                raise self._no_usable_key(model, now)
+                raise self._no_usable_key(model)
             named = next((each for each in usable if each.name == preferred), None) if preferred else None
             key = named or (usable[0] if in_order else _weighted_round_robin(usable))
-            is_probe = key.begin_call(model, numbers.last, now)
-            return KeyLease(self, key, model, numbers.last, key.name, key.secret, is_probe)
+            is_probe = key.begin_call(model, calls.last)
+            return KeyLease(self, key, model, calls.last, key.name, key.secret, is_probe)
 
     def retry_after(self, model: str = "") -> float:
         """Seconds until a key is usable for the model: 0 if one is now, infinity if waiting does not help."""
         with self.lock:
-            now = self.clock()
             times = [at for key in self._keys if (at := key.available_at(model)) is not None]
-            return max(0.0, min(times) - now) if times else inf
+            return max(0.0, min(times) - self._calls.clock()) if times else inf
 
     def retry_rejected(self) -> None:
         """Let the next call probe a key although it was just rejected, if there is no other: a person asks for another try."""
@@ -179,35 +165,33 @@ class KeyRing:
     def status(self) -> list[CredentialStatus]:
         """The health of each key."""
         with self.lock:
-            now = self.clock()
-            return [key.status(now) for key in self._keys]
+            return [key.status() for key in self._keys]
 
     def export_health(self, named: Callable[[str], str]) -> dict[str, SharedHealth]:
         """What other processes should know about each key, by the name that `named` derives from its secret."""
         with self.lock:
-            now = self.clock()
             exported: dict[str, SharedHealth] = {}
             for key in self._keys:
                 name = named(key.secret)
-                exported[name] = exported.get(name, NO_COOLDOWNS).merge(key.export(now))
+                exported[name] = exported.get(name, NO_COOLDOWNS).merge(key.export())
             return exported
 
     def merge_health(self, named: Callable[[str], str], remote: Mapping[str, SharedHealth]) -> None:
         """Add what other processes know about the keys. Times are on the ring's clock."""
         with self.lock:
-            now = self.clock()
             for key in self._keys:
                 if health := remote.get(named(key.secret)):
-                    key.merge(health, self.last_call_number, now)
+                    key.merge(health)
 
-    def _usable(self, model: str, now: float) -> list[KeyHealth]:
-        return [key for key in self._keys if key.is_free(model, now)]
+    def _usable(self, model: str) -> list[KeyHealth]:
+        return [key for key in self._keys if key.is_free(model)]
 
     def _has_rejected(self) -> bool:
         return any(key.is_rejected for key in self._keys)
 
-    def _reread_rejected(self, now: float, *, is_needed: bool) -> bool:
+    def _reread_rejected(self, *, is_needed: bool) -> bool:
         """Read the references of rejected keys again; True if a secret was replaced. Once a second, unless needed."""
+        now = self._calls.clock()
         if not is_needed and now < self._reread_at + _REREAD_SECONDS:
             return False
         self._reread_at = now
@@ -225,17 +209,18 @@ class KeyRing:
                     has_replaced = True
         return has_replaced
 
-    def _waive_rejections(self, model: str, now: float) -> bool:
+    def _waive_rejections(self, model: str) -> bool:
         """Let rejected keys be probed, if they were rejected some time ago; True if there is one."""
+        now = self._calls.clock()
         found = [key for key in self._keys if (at := key.retry_rejection_at(model)) is not None and at <= now]
         for key in found:
             key.waive_rejection()
         return bool(found)
 
-    def _no_usable_key(self, model: str, now: float) -> NoUsableCredential:
-        reasons = "; ".join(f"{key.name} {key.unusable_reason(model, now)}" for key in self._keys)
+    def _no_usable_key(self, model: str) -> NoUsableCredential:
+        reasons = "; ".join(f"{key.name} {key.unusable_reason(model)}" for key in self._keys)
         times = [at for key in self._keys if (at := _next_try(key, model)) is not None]
-        soonest = max(0.0, min(times) - now) if times else None
+        soonest = max(0.0, min(times) - self._calls.clock()) if times else None
         advice = "replace a key or enable one" if soonest is None else f"retry in {soonest:.1f} s"
         kinds = {key.error_kind(model) for key in self._keys}
         return NoUsableCredential(

@@ -19,7 +19,7 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-from antiphon.providers.keys.health import Cooldown, Health
+from antiphon.providers.keys.health import Calls, Cooldown, Health
 from antiphon.providers.keys.sharing import RETENTION_SECONDS, SharedHealth, cooling_scope, model_of
 from antiphon.providers.routes import Target, TargetOrder
 from antiphon.wire.output import ProviderError
@@ -74,9 +74,8 @@ class TargetHealth:
         """Whether results of calls matter now: some target failed, or times are measured."""
         self.opened = 0
         """How many times a circuit opened."""
-        self._clock = clock
+        self._calls = Calls(clock)  # their probes
         self._chance = chance or random.Random()
-        self._number = 0  # of the last probe
         self._failures: dict[Target, int] = {}
         self._errors: dict[Target, ProviderError] = {}
         self._hosts: dict[str, Health] = {}  # the circuits of each provider, by model
@@ -85,7 +84,7 @@ class TargetHealth:
     def is_open(self, target: Target) -> bool:
         """Whether the target should not be asked now: its circuit is open, or another call is probing it."""
         circuit = self._circuit(target)
-        return circuit is not None and circuit.available_at() > self._clock()
+        return circuit is not None and circuit.available_at() > self._calls.clock()
 
     def should_skip(self, target: Target, others: Sequence[Target]) -> bool:
         """Whether one of the other targets should be asked instead."""
@@ -94,11 +93,11 @@ class TargetHealth:
     def begin(self, target: Target) -> int:
         """A call asks the target. The number of the probe if it is one; 0 otherwise."""
         circuit = self._circuit(target)
-        if circuit is None or circuit.available_at() > self._clock():
+        if circuit is None or circuit.available_at() > self._calls.clock():
             return 0
-        self._number += 1
-        circuit.probe, circuit.lost_at = self._number, self._clock() + _PROBE_SECONDS
-        return self._number
+        self._calls.last += 1
+        self._hosts[target.provider].begin([circuit], self._calls.last, _PROBE_SECONDS)
+        return self._calls.last
 
     def on_answer(self, target: Target, seconds: float | None = None) -> None:
         """The target answered, after so many seconds; or refused the request, so it is up."""
@@ -110,7 +109,7 @@ class TargetHealth:
         self._failures.pop(target, None)
         if self._hosts and target.provider in self._hosts:
             self._errors.pop(target, None)
-            self._hosts[target.provider].clear(cooling_scope(target.model), self._clock())
+            self._hosts[target.provider].clear(cooling_scope(target.model))
         self._watch()
 
     def on_failure(self, target: Target, probe: int, error: ProviderError) -> None:
@@ -120,12 +119,11 @@ class TargetHealth:
                 self.on_answer(target)
             return
         self.is_watched = True
-        now, circuit = self._clock(), self._circuit(target)
+        circuit = self._circuit(target)
         if circuit is not None:
             if probe and circuit.probe == probe:
                 circuit.probe = 0
-                self._errors[target] = error
-                circuit.extend(probe, self._number, now, self.policy.seconds, self.policy.max_seconds)
+                self._open(target, probe, error)
             return
         count = self._failures.pop(target, 0) + 1
         if count < self.policy.failures:
@@ -134,20 +132,17 @@ class TargetHealth:
                 del self._failures[next(iter(self._failures))]
             return
         self.opened += 1
-        self._errors[target] = error
-        host = self._hosts.setdefault(target.provider, Health())
-        circuit = host.cooldown(cooling_scope(target.model), self._number, now)
-        circuit.extend(0, self._number, now, self.policy.seconds, self.policy.max_seconds)
+        self._open(target, 0, error)
 
     def release(self, target: Target, probe: int) -> None:
         """A probe ended without a result: the next call may probe."""
         circuit = self._circuit(target)
-        if circuit is not None and circuit.probe == probe:
-            circuit.probe = 0
+        if circuit is not None:
+            self._hosts[target.provider].release([circuit], probe)
 
     def status(self) -> list[CircuitStatus]:
         """The circuits that are not closed."""
-        now = self._clock()
+        now = self._calls.clock()
         return [
             CircuitStatus(
                 target=target,
@@ -176,18 +171,22 @@ class TargetHealth:
         rest.remove(first)
         return [first, *rest]
 
-    def circuits_of(self, provider: str) -> SharedHealth:
-        """What other processes should know about the circuits of a provider."""
-        host = self._hosts.get(provider)
-        return SharedHealth() if host is None else host.export(self._clock())
+    def circuits_of(self, provider: str) -> Health:
+        """The circuits of a provider, by model."""
+        return self._hosts.setdefault(provider, Health(self._calls))
 
     def merge(self, provider: str, remote: SharedHealth) -> None:
         """Add what other processes know about the circuits of a provider. Times are on our clock."""
-        host, now = self._hosts.setdefault(provider, Health()), self._clock()
-        host.merge(remote, self._number, now)
-        for scope in [scope for scope, circuit in host.cooldowns.items() if circuit.until <= now - RETENTION_SECONDS]:
-            del host.cooldowns[scope]
+        host, since = self.circuits_of(provider), self._calls.clock() - RETENTION_SECONDS
+        host.merge(remote)
+        host.cooldowns = {scope: circuit for scope, circuit in host.cooldowns.items() if circuit.until > since}
         self._watch()
+
+    def _open(self, target: Target, probe: int, error: ProviderError) -> None:
+        """Open a circuit, for longer if it failed a probe."""
+        self._errors[target] = error
+        policy, host = self.policy, self.circuits_of(target.provider)
+        host.extend(cooling_scope(target.model), probe, policy.seconds, policy.max_seconds)
 
     def _circuit(self, target: Target) -> Cooldown | None:
         host = self._hosts.get(target.provider) if self._hosts else None
@@ -211,7 +210,7 @@ class HostCircuits:
 
     def export_health(self, named: Callable[[str], str]) -> dict[str, SharedHealth]:
         """What other processes should know, under one name for the host."""
-        return {named(_SHARED_NAME): self._health.circuits_of(self._provider)}
+        return {named(_SHARED_NAME): self._health.circuits_of(self._provider).export()}
 
     def merge_health(self, named: Callable[[str], str], remote: Mapping[str, SharedHealth]) -> None:
         """Add what other processes know."""
