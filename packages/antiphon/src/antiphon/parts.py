@@ -200,6 +200,16 @@ class ToolCallRequest(_PartWithExtras, frozen=True, tag="tool_call"):
         return {"input": self.arguments} if self.freeform else self.parse_arguments()
 
     @property
+    def canonical_arguments(self) -> bytes:
+        """The same bytes for all arguments that mean the same JSON object; what is none, or free text, as it is."""
+        try:
+            if not self.freeform:
+                return msgspec.json.encode(self.parse_arguments(), order="sorted")
+        except (TypeError, ValueError, RecursionError):
+            pass
+        return self.arguments.encode("utf-8", "surrogatepass")
+
+    @property
     def is_readable(self) -> bool:
         """Whether the arguments can be parsed."""
         try:

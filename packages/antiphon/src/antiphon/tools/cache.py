@@ -22,11 +22,6 @@ from antiphon.tools.results import size_of
 from antiphon.tools.tool import Tool
 
 
-def canonical_arguments(arguments: dict[str, Any]) -> bytes:
-    """The same bytes for all arguments that mean the same JSON."""
-    return msgspec.json.encode(arguments, order="sorted")
-
-
 class ResultCache:
     """Results by tool and arguments, each for a time. Everything is forgotten with the cache."""
 
@@ -46,7 +41,7 @@ class ResultCache:
     @staticmethod
     def key(tool: Tool, arguments: dict[str, Any]) -> tuple[Tool, bytes]:
         """What makes two calls the same."""
-        return tool, canonical_arguments(arguments)
+        return tool, msgspec.json.encode(arguments, order="sorted")
 
     def get(self, key: tuple[Tool, bytes]) -> ToolCallResult | None:
         """The result that was remembered, if its time is not over."""

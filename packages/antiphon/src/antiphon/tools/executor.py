@@ -27,7 +27,7 @@ from antiphon.tools.attempt import AttemptOutcome, run_at_once, run_attempt
 from antiphon.tools.cache import ResultCache
 from antiphon.tools.compiled_schema import preview_text
 from antiphon.tools.context import Cancellation, ToolContext
-from antiphon.tools.hooks import CallObserver, CallOutcome, Hook, has_same_arguments, run_after_tool, run_before_tool
+from antiphon.tools.hooks import CallObserver, CallOutcome, Hook, run_after_tool, run_before_tool
 from antiphon.tools.registry import ToolRegistry
 from antiphon.tools.results import exception_text, to_result, traceback_text, truncate_content
 from antiphon.tools.settling import Settled
@@ -287,8 +287,8 @@ class CallExecution(Struct, eq=False):
             changed = await run_before_tool(self.executor.hooks, call, self.tool)
         except ToolError as error:
             return error
-        if has_same_arguments(changed, call):
-            return None
+        if changed.freeform == call.freeform and changed.canonical_arguments == call.canonical_arguments:
+            return None  # however its JSON is spaced and ordered
         if self.is_approved:
             reason = "a person approved this call, and a hook changed its arguments afterwards"
         elif self.executor.needs_approval(self.tool, changed):

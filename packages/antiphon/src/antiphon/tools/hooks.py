@@ -14,7 +14,6 @@ import logging
 from collections.abc import Awaitable, Sequence
 from typing import Any, Protocol, TypeAlias, get_args
 
-import msgspec
 from msgspec import Struct
 
 from antiphon.errors import CallRefused, ToolError
@@ -83,31 +82,30 @@ Hooks: TypeAlias = tuple[Hook, ...]
 async def run_before_model(hooks: Hooks, call: HookedModelCall) -> None:
     """Let the hooks see and change a model call. Raises `CallRefused`."""
     for hook in hooks:
-        try:
-            await _value(hook.before_model(call))
-        except CallRefused:
-            raise
-        except Exception as error:
-            logger.exception("%r failed before a model call, which is not made", hook)
-            raise _failure(hook, "before_model", error) from error
+        await _ask(hook, "before_model", call, otherwise="the model call is not made")
 
 
 async def run_after_model(hooks: Hooks, parts: tuple[OutputPart, ...]) -> tuple[OutputPart, ...]:
     """The parts of an answer as the hooks leave them. Raises `CallRefused` if one refuses or fails: then it is withheld."""
     for hook in reversed(hooks):
-        try:
-            changed = await _value(hook.after_model(parts))
-            parts = parts if changed is None else tuple(changed)
-        except CallRefused:
-            raise
-        except Exception as error:
-            logger.exception("%r failed after a model call, whose answer is withheld", hook)
-            raise _failure(hook, "after_model", error) from error
+        changed = await _ask(hook, "after_model", parts, otherwise="the answer is withheld")
+        parts = parts if changed is None else tuple(changed)
         if wrong := [part for part in parts if type(part) not in _OUTPUT_PARTS]:
             raise CallRefused(
                 f"{_name(hook)}.after_model returned {wrong[0]!r}; expected parts of an answer, such as Text"
             )
     return parts
+
+
+async def _ask(hook: Hook, method: str, given: object, *, otherwise: str) -> Any:
+    """What a hook says of a model call. Raises `CallRefused` if it refuses or fails."""
+    try:
+        return await _value(getattr(hook, method)(given))
+    except CallRefused:
+        raise
+    except Exception as error:
+        logger.exception("%r failed in %s; %s", hook, method, otherwise)
+        raise CallRefused(f"{_name(hook)}.{method} failed: {type(error).__name__}: {error}") from error
 
 
 def checks_answers(hooks: Hooks) -> bool:
@@ -118,10 +116,6 @@ def checks_answers(hooks: Hooks) -> bool:
 def holds_text(hooks: Hooks) -> bool:
     """Whether one of them must see an answer before a listener does."""
     return any(hook.holds_text for hook in hooks)
-
-
-def _failure(hook: Hook, method: str, error: Exception) -> CallRefused:
-    return CallRefused(f"{_name(hook)}.{method} failed: {type(error).__name__}: {error}")
 
 
 async def run_before_tool(hooks: Hooks, call: ToolCallRequest, tool: Tool | None) -> ToolCallRequest:
@@ -141,18 +135,6 @@ async def run_before_tool(hooks: Hooks, call: ToolCallRequest, tool: Tool | None
                 raise ToolError(f"{call.tool_name} was not run: a hook may change only its arguments.", retry=False)
             call = changed
     return call
-
-
-def has_same_arguments(changed: ToolCallRequest, call: ToolCallRequest) -> bool:
-    """Whether two calls have the same arguments, however their JSON is spaced and ordered."""
-    return changed == call or (changed.freeform == call.freeform and _canonical(changed) == _canonical(call))
-
-
-def _canonical(call: ToolCallRequest) -> bytes:
-    try:
-        return msgspec.json.encode(call.parse_arguments(), order="sorted")
-    except (TypeError, ValueError, RecursionError):  # no JSON object: the text is all there is
-        return call.arguments.encode("utf-8", "surrogatepass")
 
 
 async def run_after_tool(hooks: Hooks, call: ToolCallRequest, result: ToolCallResult) -> ToolCallResult:

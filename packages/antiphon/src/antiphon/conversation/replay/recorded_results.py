@@ -11,7 +11,7 @@ treats it as in any turn, `skip` gives the model a result that says so. Nothing 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias, Unpack, get_args
+from typing import Any, Literal, NoReturn, TypeAlias, Unpack, get_args
 
 from msgspec import Struct, structs
 
@@ -25,16 +25,12 @@ from antiphon.history import (
     ToolCallResultsEntry,
 )
 from antiphon.parts import ToolCallRequest, ToolCallResult, ToolExecutionStatus
-from antiphon.tools.cache import canonical_arguments
 from antiphon.tools.call_runner import CANCELLED, UNKNOWN_OUTCOME, skipped_result
 from antiphon.tools.context import ToolContext
 from antiphon.tools.executor import ExecuteOptions, ToolExecutor
 from antiphon.tools.hooks import CallOutcome
 from antiphon.tools.registry import ToolRegistry
 from antiphon.tools.tool import Tool
-
-if TYPE_CHECKING:
-    pass
 
 CallPolicy: TypeAlias = Literal["log", "ask", "run", "skip"]
 CALL_POLICIES: tuple[CallPolicy, ...] = get_args(CallPolicy)
@@ -52,12 +48,7 @@ class RecordedResult(Struct, frozen=True):
 
 def call_key(call: ToolCallRequest) -> _CallKey:
     """What makes two calls of a log the same: the tool and what its arguments mean."""
-    if not call.freeform:
-        try:
-            return call.tool_name, canonical_arguments(call.parse_arguments())
-        except ValueError:
-            pass  # not JSON: the text itself counts
-    return call.tool_name, call.arguments.encode("utf-8", "surrogatepass")
+    return call.tool_name, call.canonical_arguments
 
 
 class RecordedResults:

@@ -14,6 +14,7 @@ from antiphon.tools.embedded.markdown_context import MarkdownContext
 from antiphon.tools.embedded.parsed_call import KnownTools, NotACall, ParsedCall
 from antiphon.tools.embedded.parser import NeedsMore, parse_call
 from antiphon.wire.delta import (
+    Assembler,
     Finished,
     ModelOutputDelta,
     PartDelta,
@@ -22,6 +23,7 @@ from antiphon.wire.delta import (
     PartStarted,
     Started,
     UsageReported,
+    deltas_from_output,
     merged,
 )
 from antiphon.wire.output import ModelOutput
@@ -191,49 +193,19 @@ class Scanner:
 _ENDED_BY_ITSELF = frozenset({"", "end", "stop_sequence", "other"})
 
 
-def find_calls(
-    text: str, tools: Iterable[str | ToolDefinition], *, id_seed: str = ""
-) -> tuple[Text | ToolCallRequest, ...]:
+def find_calls(text: str, tools: Iterable[str | ToolDefinition], *, id_seed: str = "") -> tuple[OutputPart, ...]:
     """The parts of a whole text: its words, and the calls of `tools` that are written in it."""
-    return tuple(_split(text, _offer_of(tools), _CallIds(id_seed)))
+    whole = ModelOutput(parts=(Text(text),) if text else ())
+    return with_calls_read(whole, tools, id_seed=id_seed).parts
 
 
-def _split(text: str, offer: KnownTools, ids: _CallIds) -> list[Text | ToolCallRequest]:
-    scanner = Scanner(offer)
-    parts: list[Text | ToolCallRequest] = []
-    for piece in [*scanner.feed(text), *scanner.close()]:
-        if isinstance(piece, ParsedCall):
-            parts.append(ids.request(piece))
-        elif parts and isinstance(last := parts[-1], Text):
-            parts[-1] = Text(last.text + piece)
-        else:
-            parts.append(Text(piece))
-    return parts
-
-
-def with_calls_read(output: ModelOutput, tools: Iterable[str | ToolDefinition]) -> ModelOutput:
-    """A whole answer with the calls of `tools` that are written in its texts, as `EmbeddedCalls` reads a stream."""
-    offer, ids = _offer_of(tools), _CallIds("", output.id)
-    others = tuple(_with_calls(other, offer, ids) for other in output.others)
-    return structs.replace(_with_calls(output, offer, ids), others=others)
-
-
-def _with_calls(output: ModelOutput, offer: KnownTools, ids: _CallIds) -> ModelOutput:
-    parts: list[OutputPart] = []
-    has_calls = False
-    for part in output.parts:
-        pieces = _split(part.text, offer, ids) if isinstance(part, Text) else []
-        if not any(isinstance(piece, ToolCallRequest) for piece in pieces):
-            parts.append(part)
-            continue
-        has_calls = True
-        if isinstance(part, Text) and isinstance(first := pieces[0], Text):
-            pieces[0] = structs.replace(first, native=part.native)
-        parts += pieces
-    if not has_calls:
-        return output
-    ended = output.stop_reason in _ENDED_BY_ITSELF
-    return structs.replace(output, parts=tuple(parts), stop_reason="tool_calls" if ended else output.stop_reason)
+def with_calls_read(output: ModelOutput, tools: Iterable[str | ToolDefinition], *, id_seed: str = "") -> ModelOutput:
+    """A whole answer with the calls of `tools` that are written in its texts, read as a stream of it; itself if it has none."""
+    reader, whole = EmbeddedCalls(tools, id_seed), Assembler()
+    for delta in deltas_from_output(output):
+        for read in reader.feed(delta):
+            whole.add(read)
+    return whole.output if reader.has_found else output
 
 
 class _CallIds(Struct):
@@ -284,6 +256,11 @@ class EmbeddedCalls:
         self._indexes: dict[int, int] = {}
         self._next_index = first_index
         self._with_calls: set[int] = set()
+
+    @property
+    def has_found(self) -> bool:
+        """Whether there was a call in the text so far."""
+        return bool(self._with_calls)
 
     def feed(self, delta: ModelOutputDelta) -> Sequence[ModelOutputDelta]:
         """The deltas to pass on after `delta`."""
