@@ -110,6 +110,16 @@ def test_every_page_is_in_the_menu_of_the_site() -> None:
     assert [page for page in pages if f": {page}\n" not in menu] == []
 
 
+@pytest.mark.parametrize(
+    ("index", "folders"), [("index.md", "start library gateway chat devtools"), ("zh/index.md", "zh")]
+)
+def test_the_front_page_leads_to_every_guide(index: str, folders: str) -> None:
+    page = ROOT / "docs" / index
+    linked = {(page.parent / target).resolve() for target in re.findall(r"\]\(([^)#]+)", page.read_text())}
+    guides = {guide for folder in folders.split() for guide in (ROOT / "docs" / folder).glob("*.md")} - {page}
+    assert guides - linked == set()
+
+
 DEMOS = [
     ("the_log.py", ["it ended with signal 9", "exported again, the same: True"]),
     (
