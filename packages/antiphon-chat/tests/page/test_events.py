@@ -19,7 +19,7 @@ from antiphon.history import AgentHistory, ModelInputEntry
 from antiphon.parts import Thinking, ToolCallRequest
 from antiphon.providers import ProviderCallOptions
 from antiphon.providers.scripted import call
-from antiphon_chat.page.event_stream import EntryAppended, EventBuffer, TurnStarted, frame
+from antiphon_chat.page.event_stream import EntryAppended, EventBuffer, TurnStarted, frames
 from antiphon_chat.page.live_conversation import LiveConversation
 from page.rig import Browser, Gate, SeenEvent, names, served, text, until_finished
 from support.examples import scaled
@@ -273,8 +273,9 @@ def test_frames_hold_no_line_breaks_but_their_own() -> None:
     buffer = buffer_of([TextDelta("a\nb\r\n\u2028c")])
     found = buffer.after(100)
     assert found is not None
-    assert frame(found[0].event, found[0].id).count(b"\n") == 4
-    assert b"\r" not in frame(found[0].event, found[0].id)
+    (written,) = frames(found[:1])
+    assert written.count(b"\n") == 4
+    assert b"\r" not in written
 
 
 def test_turn_index_matches_rounds() -> None:

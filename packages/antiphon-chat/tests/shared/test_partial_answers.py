@@ -15,10 +15,10 @@ from antiphon_chat.shared.partial_answers import PartialAnswers
 
 def leave_partial(folder: Path, history: ap.AgentHistory, *texts: str, model: str = "openai/gpt-5.5") -> None:
     """The file of a killed process, without its lock."""
-    writer = PartialAnswers(folder).writer(history)
+    writer = PartialAnswers(folder).writer(ap.Conversation(model, provider=ap.ScriptedModel(), history=history))
     for text in texts:
         writer._next = 0.0
-        writer.on_event(TextDelta(text), model)
+        writer.on_event(TextDelta(text))
     assert writer._file is not None
     writer._file.close()
 
@@ -73,12 +73,12 @@ def test_nothing_is_recovered_while_it_is_streamed_or_after_the_answer(
     tmp_path: Path, history: ap.AgentHistory
 ) -> None:
     partial = PartialAnswers(tmp_path)
-    writer = partial.writer(history)
-    writer.on_event(RoundStarted(1, "m"), "m")
-    writer.on_event(TextDelta("Half"), "m")
-    writer.on_event(ThinkingDelta("hm"), "m")
+    writer = partial.writer(ap.Conversation(ap.ScriptedModel(), history=history))
+    writer.on_event(RoundStarted(1, "m"))
+    writer.on_event(TextDelta("Half"))
+    writer.on_event(ThinkingDelta("hm"))
     assert not partial.recover(history)  # the lock
-    writer.on_event(LoopFinished("answered"), "m")
+    writer.on_event(LoopFinished("answered"))
     assert list((tmp_path / "partial").iterdir()) == []
     leave_partial(tmp_path, history, "Half")
     history.append(ap.ModelOutputEntry.of("Half and whole."))
@@ -89,5 +89,5 @@ def test_nothing_is_recovered_while_it_is_streamed_or_after_the_answer(
 
 def test_without_a_folder_nothing_is_written(history: ap.AgentHistory) -> None:
     partial = PartialAnswers(None)
-    partial.writer(history).on_event(TextDelta("a"), "m")
+    partial.writer(ap.Conversation(ap.ScriptedModel(), history=history)).on_event(TextDelta("a"))
     assert not partial.recover(history)

@@ -38,14 +38,13 @@ class TextDrawing:
     def __init__(self, on_drawn: Callable[[DrawnText], None]) -> None:
         self._on_drawn = on_drawn
         self._markdown: StreamedMarkdown | None = None
+        self._waiting: list[str] = []
         self._next = 0.0
         self._timer: asyncio.TimerHandle | None = None
 
     def feed(self, text: str) -> None:
         """Report a chunk of text, with the blocks if it is time to draw."""
-        if self._markdown is None:
-            self._markdown = StreamedMarkdown()
-        self._markdown.feed(text)
+        self._waiting.append(text)
         now = time.monotonic()
         if now >= self._next and self._timer is None:
             self._draw(text)
@@ -60,6 +59,7 @@ class TextDrawing:
             self._timer.cancel()
         self._timer = None
         self._next = 0.0
+        self._waiting = []
         self._markdown = None
 
     def _draw_later(self) -> None:
@@ -67,7 +67,10 @@ class TextDrawing:
         self._draw("")
 
     def _draw(self, text: str) -> None:
-        assert self._markdown is not None, "fed before it is drawn"
+        if self._markdown is None:
+            self._markdown = StreamedMarkdown()
+        self._markdown.feed("".join(self._waiting))
+        self._waiting = []
         settled, unfinished = self._markdown.draw()
-        self._next = time.monotonic() + INTERVAL * (1 + self._markdown.open_chars / _CHARS_PER_INTERVAL)
+        self._next = time.monotonic() + INTERVAL * (1 + len(self._markdown.open) / _CHARS_PER_INTERVAL)
         self._on_drawn(DrawnText(text, settled, unfinished))

@@ -15,7 +15,7 @@ import time
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from operator import attrgetter
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 from msgspec import Struct
@@ -60,14 +60,6 @@ class TurnFailed(Struct, frozen=True, tag=True):
     attempts: int
     is_partial: bool
     key_variables: tuple[str, ...]
-
-
-class Reset(Struct, frozen=True, tag=True):
-    """The requested events are no longer in the buffer: read the conversation again."""
-
-
-class Gone(Struct, frozen=True, tag=True):
-    """The conversation was deleted."""
 
 
 class TitleWritten(Struct, frozen=True, tag=True):
@@ -119,9 +111,11 @@ class EventBuffer:
         found = self._kept[bisect_right(self._kept, event_id, key=attrgetter("id")) :]
         return None if found and found[0].first <= event_id else found
 
-    async def news(self, seconds: float) -> bool:
-        """Wait for the next event until the timeout; False if there was none."""
-        if self._news.is_set():  # of events that the caller has: it asks after it has read them all
+    async def news(self, event_id: int, seconds: float) -> bool:
+        """Wait for an event after that id until the timeout; False if there was none."""
+        if event_id != self.last or self.is_closed:
+            return True
+        if self._news.is_set():  # of events that the caller has
             self._news = asyncio.Event()
         try:
             async with asyncio.timeout(seconds):
@@ -143,19 +137,35 @@ class EventBuffer:
         self._kept = kept
 
 
-def frame(event: Any, number: int | None = None) -> bytes:
-    """An event in the format of a server-sent event; no client resumes from one without a number."""
-    if isinstance(event, EntryAppended):
-        is_effective = not isinstance(event.entry, RollbackEntry)
-        entry = entry_json(
-            event.entry, event.place, is_effective=is_effective, prices=event.prices, shortened=event.shortened
-        )
-        event_data = b'{"type":"EntryAppended","entry":%s}' % entry
-    else:
-        event_data = msgspec.json.encode(event)
-    name = "TextDelta" if isinstance(event, DrawnText) else type(event).__name__
-    head = b"" if number is None else b"id: %d\n" % number
-    return b"%sevent: %s\ndata: %s\n\n" % (head, name.encode(), event_data)
+RESET = b'event: Reset\ndata: {"type":"Reset"}\n\n'
+"""The requested events are no longer in the buffer: the page reads the conversation again."""
+GONE = b'event: Gone\ndata: {"type":"Gone"}\n\n'
+"""The conversation was deleted."""
+_CHUNK_BYTES = 256 * 1024
+
+
+def frames(found: Sequence[NumberedEvent]) -> list[bytes]:
+    """The events as server-sent events, in chunks large enough to write."""
+    chunks, gathered, size = [], [], 0
+    for one in found:
+        event = one.event
+        if type(event) is EntryAppended:
+            data = b'{"type":"EntryAppended","entry":%s}' % entry_json(
+                event.entry,
+                event.place,
+                is_effective=not isinstance(event.entry, RollbackEntry),
+                prices=event.prices,
+                shortened=event.shortened,
+            )
+        else:
+            data = msgspec.json.encode(event)
+        name = "TextDelta" if type(event) is DrawnText else type(event).__name__
+        gathered.append(b"id: %d\nevent: %s\ndata: %s\n\n" % (one.id, name.encode(), data))
+        size += len(data)
+        if size >= _CHUNK_BYTES:
+            chunks.append(b"".join(gathered))
+            gathered, size = [], 0
+    return [*chunks, b"".join(gathered)] if gathered else chunks
 
 
 def _merge_deltas(kept: Sequence[NumberedEvent]) -> Iterator[NumberedEvent]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64decode
-from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -49,40 +48,34 @@ def entry_json(
     shortened: int | None = None,
 ) -> bytes:
     """The entry as JSON, with its cost by `prices`, and how many results it shortens, if it does that."""
-    stored = extract_media(entry)[0].rstrip()
-    position: dict[str, Any] = {"turn": place.turn, "round": place.round, "effective": is_effective}
+    facts: dict[str, Any] = {"turn": place.turn, "round": place.round, "effective": is_effective}
     if shortened is not None:
-        position["shortened"] = shortened
-    facts = msgspec.json.encode(position | _cost(entry, prices))
-    blocks = b',"blocks":[' + b",".join(_blocks(entry)) + b"]" if isinstance(entry, _DRAWN) else b""
-    return stored[:-1] + blocks + b"," + facts[1:]
-
-
-def _cost(entry: HistoryEntry, prices: PriceTable | None) -> dict[str, str | None]:
-    """The cost of a model call in dollars; None if its price is not known."""
-    if not isinstance(entry, ModelOutputEntry):
-        return {}
-    cost = cost_of_entry(entry, prices)
-    return {"cost": str(cost) if cost is not None else None}
+        facts["shortened"] = shortened
+    blocks = b""
+    if isinstance(entry, _DRAWN):
+        blocks = b',"blocks":[%s]' % b",".join(_blocks(entry))
+    if isinstance(entry, ModelOutputEntry):  # None if its price is not known
+        cost = cost_of_entry(entry, prices)
+        facts["cost"] = None if cost is None else str(cost)
+    return extract_media(entry)[0].rstrip()[:-1] + blocks + b"," + msgspec.json.encode(facts)[1:]
 
 
 _DRAWN = (ModelOutputEntry, CompactionEntry)
 _WRITTEN = (Text, Thinking, Refusal)
 
 
-def _blocks(entry: ModelOutputEntry | CompactionEntry) -> Iterator[bytes]:
+def _blocks(entry: ModelOutputEntry | CompactionEntry) -> list[bytes]:
     """The text of each part as blocks of Markdown, `null` for other parts; of a compaction, its summary."""
     if isinstance(entry, CompactionEntry):
-        yield blocks_json(entry.summary)
-    else:
-        yield from (blocks_json(part.text) if isinstance(part, _WRITTEN) else b"null" for part in entry.content)
+        return [blocks_json(entry.summary)]
+    return [blocks_json(part.text) if isinstance(part, _WRITTEN) else b"null" for part in entry.content]
 
 
 def draw_ahead(entries: Iterable[HistoryEntry]) -> None:
     """Parse the Markdown of entries before their JSON is written; call it in a thread, because a long log has much."""
     for entry in entries:
         if isinstance(entry, _DRAWN):
-            deque(_blocks(entry), maxlen=0)
+            _blocks(entry)
 
 
 def words_of_calls(entries: Iterable[HistoryEntry]) -> dict[str, str]:

@@ -15,8 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import TypeAlias, TypeVar
 
 from antiphon.conversation import Agent, Conversation, RunLimits, ToolLoop
@@ -33,15 +32,14 @@ from antiphon.threads import STORES
 from antiphon.wire.output import ProviderError
 from antiphon_chat.page.drawn_text import TextDrawing
 from antiphon_chat.page.event_stream import (
+    GONE,
+    RESET,
     EntryAppended,
     EventBuffer,
-    Gone,
-    NumberedEvent,
-    Reset,
     TitleWritten,
     TurnFailed,
     TurnStarted,
-    frame,
+    frames,
 )
 from antiphon_chat.shared.compactions import count_shortened
 from antiphon_chat.shared.models import record_model
@@ -54,7 +52,6 @@ TitleWriter: TypeAlias = "Callable[[LiveConversation], Awaitable[str]]"
 """Writes and stores a title; empty if there is none to store."""
 
 PING_SECONDS = 15.0
-_CHUNK_BYTES = 256 * 1024
 
 
 class LiveConversation:
@@ -83,15 +80,18 @@ class LiveConversation:
         self.writing = asyncio.Lock()
         self.watchers = 0
         self.is_deleted = False
+        self.is_running = False
+        """Whether a turn is running."""
         self.last_used = time.monotonic()
         self._is_local = is_local
         self._store_lock = asyncio.Lock()
         self._drawing = TextDrawing(self.events.add)
-        self._partial = (partial_answers or PartialAnswers(None)).writer(chat.history)
+        self._partial = (partial_answers or PartialAnswers(None)).writer(chat)
         self._task: asyncio.Task[None] | None = None
         self._replay: Replay | None = None
         self._admit_turn: Callable[[], Awaitable[None]] | None = None
-        self._has_finished = True
+        self._started: asyncio.Future[None] | None = None
+        """Waits for the message of the turn to be stored."""
         self._continues_replay = False
         self.wants_title = False
         """Whether the model may write a title after the next answer."""
@@ -103,11 +103,6 @@ class LiveConversation:
         """Up to which entry events were reported; the log may be slightly ahead."""
 
     # State.
-
-    @property
-    def is_running(self) -> bool:
-        """Whether a turn is running."""
-        return not self._has_finished and self._task is not None and not self._task.done()
 
     @property
     def is_idle(self) -> bool:
@@ -171,13 +166,12 @@ class LiveConversation:
         if content and self._replay is not None:  # a person continues
             self._replay.release(self.chat)
             self._replay = None
-        self.last_used = time.monotonic()
         await self.refresh()
-        started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._started = started = asyncio.get_running_loop().create_future()
         async with self._store_lock:
             number = self.places.turn + bool(content)
-            self._has_finished = False
-            self._task = asyncio.create_task(self._play(content, number, started))
+            self.is_running = True
+            self._task = asyncio.create_task(self._play(content, number))
         await started
         return number
 
@@ -197,14 +191,16 @@ class LiveConversation:
         await asyncio.wait([self._task])
         return interrupted
 
-    async def _play(self, content: Sequence[InputPart], number: int, started: asyncio.Future[None]) -> None:
+    async def _play(self, content: Sequence[InputPart], number: int) -> None:
+        started = self._started
+        assert started is not None, "made with the task"
         self._report_entries()
         self.events.add(TurnStarted(number))
         try:
-            await self._stream(content, started)
+            await self.loop.run(*content, on_event=self._on_event, check=False)
             while self._continues_replay:
                 await self._next_of_replay()
-                await self._stream((), started)
+                await self.loop.run(on_event=self._on_event, check=False)
         except Exception as error:
             self._on_error(error)
             if not started.done():
@@ -213,19 +209,11 @@ class LiveConversation:
             self._begin_title()
         finally:
             self.last_used = time.monotonic()
-            self._has_finished = True
-            self._continues_replay = False
+            self.is_running = self._continues_replay = False
             self._partial.close()
             self._report_entries()
             if not started.done():
                 started.cancel()
-
-    async def _stream(self, content: Sequence[InputPart], started: asyncio.Future[None]) -> None:
-        async with aclosing(self.loop.stream(*content)) as events:
-            async for event in events:
-                if not started.done():
-                    started.set_result(None)
-                self._on_event(event)
 
     async def _next_of_replay(self) -> None:
         """Send the next message of the replay again; its turn follows."""
@@ -249,21 +237,22 @@ class LiveConversation:
             self.events.add(TitleWritten(title))
 
     def _on_event(self, event: LoopEvent) -> None:
+        if self._started is not None:
+            if not self._started.done():
+                self._started.set_result(None)
+            self._started = None
         match event:
             case EntryAppendedEvent(entry):
                 if isinstance(entry, ModelOutputEntry):  # the log has it
                     self._partial.close()
                 self._report_entries(entry.sequence_number)
             case TextDelta(text):
-                self._partial.add(text, self.chat.model)
+                self._partial.add(text)
                 self._drawing.feed(text)
             case LoopFinished():
-                self._partial.close()
                 self._on_end(event)
             case _:
                 if isinstance(event, RoundStarted):
-                    self._partial.close()
-                    self._drawing.reset()
                     self.failure = None
                 self.events.add(event)
 
@@ -271,7 +260,7 @@ class LiveConversation:
         self._continues_replay = (
             self._replay is not None and self._replay.continues_after(event.reason) and self._replay.has_more
         )
-        self._has_finished = not self._continues_replay
+        self.is_running = self._continues_replay
         self._report_entries()
         self._drawing.reset()
         self.failure = None if event.error is None else self._failure_of(event.error)
@@ -287,8 +276,8 @@ class LiveConversation:
             message = f"the chat failed ({type(error).__name__}); its log says more"
         elif isinstance(error, StoreError | HistoryError):
             logger.warning("[%s] a turn was ended by the store: %s", self.chat.id, error)
-        if not self._has_finished:
-            self._on_event(LoopFinished("failed", error=ProviderError(message, "server", code=type(error).__name__)))
+        if self.is_running:
+            self._on_end(LoopFinished("failed", error=ProviderError(message, "server", code=type(error).__name__)))
 
     def _failure_of(self, error: ProviderError) -> TurnFailed:
         report = self.chat.report
@@ -310,20 +299,18 @@ class LiveConversation:
     def _report_entries(self, up_to: int | None = None) -> None:
         """Report the entries that were not reported yet, up to `up_to`. An entry that a tool appends in a thread may be
         announced after a later one."""
-        history = self.chat.history
-        if history.version == self.version or (up_to is not None and up_to <= self.version):
+        snapshot = self.chat.history.current
+        if snapshot.version == self.version:
             return
-        snapshot = history.snapshot()
-        self.places.update(snapshot)
-        for entry in snapshot.entries.since(self.version):
-            if up_to is not None and entry.sequence_number > up_to:
-                return
+        for entry, place in self.places.update(snapshot, up_to):
+            self.version = entry.sequence_number
+            prices = shortened = None
             if isinstance(entry, ModelOutputEntry):
                 self._drawing.reset()
-            self.version = entry.sequence_number
-            shortened = count_shortened(snapshot.effective, entry) if isinstance(entry, ShortenedResultsEntry) else None
-            prices = self._prices() if isinstance(entry, ModelOutputEntry) else None
-            self.events.add(EntryAppended(entry, self.places[entry.sequence_number], prices, shortened))
+                prices = self._prices()
+            elif isinstance(entry, ShortenedResultsEntry):
+                shortened = count_shortened(snapshot.effective, entry)
+            self.events.add(EntryAppended(entry, place, prices, shortened))
 
     # Watchers.
 
@@ -334,21 +321,22 @@ class LiveConversation:
             cursor = self.events.settled if after is None else after
             yield b": watching\n\n"
             ends = time.monotonic() + seconds
-            while time.monotonic() < ends:
+            while (left := ends - time.monotonic()) > 0:
+                if not await self.events.news(cursor, min(ping, left)):
+                    yield b": ping\n\n"
+                    continue
                 found = self.events.after(cursor)
                 if found is None:
-                    yield frame(Reset())
+                    yield RESET
                     return
                 if found:
-                    for piece in _pieces(found):
-                        yield piece
                     cursor = found[-1].id
+                    for chunk in frames(found):
+                        yield chunk
                 if self.events.is_closed:
                     if self.is_deleted:
-                        yield frame(Gone())
+                        yield GONE
                     return
-                if not found and not await self.events.news(min(ping, max(0.0, ends - time.monotonic()))):
-                    yield b": ping\n\n"
         finally:
             self.watchers -= 1
             self.last_used = time.monotonic()
@@ -363,13 +351,3 @@ class LiveConversation:
                 await asyncio.wait([self._task], timeout=grace)
             await self.interrupt()
             await asyncio.wait([self._task])
-
-
-def _pieces(found: Sequence[NumberedEvent]) -> Iterator[bytes]:
-    """The events in chunks large enough to write."""
-    gathered: list[bytes] = []
-    for one in found:
-        gathered.append(frame(one.event, one.id))
-        if sum(map(len, gathered)) >= _CHUNK_BYTES or one is found[-1]:
-            yield b"".join(gathered)
-            gathered = []

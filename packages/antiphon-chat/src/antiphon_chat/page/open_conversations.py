@@ -101,6 +101,14 @@ class OpenConversations:
         await live.refresh()
         return live
 
+    async def open_to_write(self, conversation: str, owner: str) -> LiveConversation:
+        """The conversation for a message: to store that takes in what others appended, and fails if it was deleted."""
+        live = self._open.get(conversation)
+        if live is None or live.owner != owner:
+            return await self.open(conversation, owner)
+        live.last_used = time.monotonic()
+        return live
+
     async def delete(self, conversation: str, owner: str) -> None:
         """Delete a conversation and notify its watchers."""
         await self.info(conversation, owner)

@@ -302,23 +302,13 @@ class MarkdownBlocks:
         return [token.map[0] for token in parsed if token.level == 0 and token.map is not None]
 
 
-class StreamedMarkdown:
+class StreamedMarkdown(MarkdownBlocks):
     """A text that grows, as nodes: `draw` returns the blocks that were finished since the last call, and the open ones."""
-
-    def __init__(self) -> None:
-        self._text = MarkdownBlocks()
-
-    def feed(self, text: str) -> None:
-        self._text.feed(text)
-
-    @property
-    def open_chars(self) -> int:
-        return len(self._text.open)
 
     def draw(self) -> tuple[list[Node], list[Node]]:
         """The blocks that cannot change any more, and the rest."""
         try:
-            finished = "".join(self._text.finished())
+            finished = "".join(self.finished())
         except ImportError:
             finished = ""
-        return (blocks_of(finished) if finished else []), blocks_of(self._text.open)
+        return (blocks_of(finished) if finished else []), blocks_of(self.open)

@@ -17,6 +17,7 @@ from typing import IO
 import msgspec
 from msgspec import Struct
 
+from antiphon.conversation import Conversation
 from antiphon.conversation.events import EntryAppended, LoopEvent, LoopFinished, RoundStarted, TextDelta
 from antiphon.conversation.turn import FAILED, Turn
 from antiphon.history import AgentHistory, ContextEntryRole, EntryMetadata, ModelOutputEntry, Origin
@@ -46,9 +47,9 @@ class PartialAnswers:
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder / "partial" if folder is not None and flock is not None else None
 
-    def writer(self, history: AgentHistory) -> PartialAnswer:
+    def writer(self, chat: Conversation) -> PartialAnswer:
         """What follows the turns of a conversation."""
-        return PartialAnswer(history, self._path(history))
+        return PartialAnswer(chat, self._path(chat.history))
 
     def recover(self, history: AgentHistory) -> bool:
         """Append the text that an ended process had streamed; whether there was one."""
@@ -88,29 +89,29 @@ class PartialAnswers:
 class PartialAnswer:
     """Writes the text of a conversation's current answer. Errors of the disk are ignored: the log is what counts."""
 
-    def __init__(self, history: AgentHistory, path: Path | None) -> None:
-        self._history = history
+    def __init__(self, chat: Conversation, path: Path | None) -> None:
+        self._chat = chat
         self._path = path
         self._file: IO[bytes] | None = None
         self._waiting: list[str] = []
         self._next = 0.0
 
-    def on_event(self, event: LoopEvent, model: str) -> None:
+    def on_event(self, event: LoopEvent) -> None:
         """Take an event of the turn."""
         match event:
             case TextDelta(text):
-                self.add(text, model)
+                self.add(text)
             case RoundStarted() | LoopFinished() | EntryAppended(entry=ModelOutputEntry()):  # the log has it
                 self.close()
 
-    def add(self, text: str, model: str) -> None:
+    def add(self, text: str) -> None:
         """More text of the answer."""
         self._waiting.append(text)
         now = time.monotonic()
         if now >= self._next:
             self._next = now + INTERVAL
             with suppress(OSError):
-                self._write(model)
+                self._write()
 
     def close(self) -> None:
         """Remove the file."""
@@ -123,7 +124,7 @@ class PartialAnswer:
             self._file.close()
             self._file = None
 
-    def _write(self, model: str) -> None:
+    def _write(self) -> None:
         if self._path is None:
             return
         if self._file is None:
@@ -135,7 +136,7 @@ class PartialAnswer:
                 return
             self._file = file
             file.truncate(0)
-            file.write(msgspec.json.encode(_Start(_answered(self._history), model)) + b"\n")
+            file.write(msgspec.json.encode(_Start(_answered(self._chat.history), self._chat.model)) + b"\n")
         self._file.write(msgspec.json.encode("".join(self._waiting)) + b"\n")
         self._file.flush()
         self._waiting = []

@@ -294,7 +294,7 @@ class ChatSession:
             turns=self.settings.turns,
             partial_answers=self._toolboxes.partial_answers,
         )
-        self.partial_answer = self._toolboxes.partial_answers.writer(history)
+        self.partial_answer = self._toolboxes.partial_answers.writer(self.chat)
         self.loop = ToolLoop(self.chat, limits=self.settings.turns.limits, agents=self.settings.turns.agents)
 
     def _delete_if_created_and_empty(self) -> None:

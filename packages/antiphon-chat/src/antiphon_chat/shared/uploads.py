@@ -170,18 +170,23 @@ def message_parts(content: Sequence[Upload], existing: Mapping[ExistingPart, Inp
     """The parts of a message; `existing` has those that were sent before. Raises `UploadError`."""
     if len(content) > MAX_PARTS:
         raise UploadTooLarge(f"the message has {len(content)} parts; the limit is {MAX_PARTS}")
-    if sum(len(_data(upload)) for upload in content) > MESSAGE_BYTES * 4 // 3 + 4 * MAX_PARTS:
-        raise UploadTooLarge(f"the message is larger than {MESSAGE_BYTES // MEBIBYTE} MiB")
-    parts = [existing[upload] if isinstance(upload, ExistingPart) else _part(upload) for upload in content]
-    if not any(not isinstance(part, Text) or part.text.strip() for part in parts):
+    room = MESSAGE_BYTES * 4 // 3 + 4 * MAX_PARTS
+    parts: list[InputPart] = []
+    is_empty = True
+    for upload in content:
+        if isinstance(upload, ExistingPart):
+            part = existing[upload]
+        else:
+            room -= len(upload.text if isinstance(upload, TextUpload) else upload.data)
+            if room < 0:
+                raise UploadTooLarge(f"the message is larger than {MESSAGE_BYTES // MEBIBYTE} MiB")
+            part = _part(upload)
+        if not isinstance(part, Text) or part.text:
+            parts.append(part)
+            is_empty = is_empty and isinstance(part, Text) and not part.text.strip()
+    if is_empty:
         raise UploadError("empty message")
-    return tuple(part for part in parts if not isinstance(part, Text) or part.text)
-
-
-def _data(upload: Upload) -> str:
-    if isinstance(upload, ExistingPart):
-        return ""
-    return upload.text if isinstance(upload, TextUpload) else upload.data
+    return tuple(parts)
 
 
 def _part(upload: TextUpload | ImageUpload | DocumentUpload) -> InputPart:

@@ -465,7 +465,7 @@ async def run_turn(session: ChatSession, view: View, content: Sequence[InputPart
     """Send `content` (or continue the turn without any), show the events, and return how the turn ended."""
 
     def on_event(event: LoopEvent) -> None:
-        session.partial_answer.on_event(event, session.chat.model)
+        session.partial_answer.on_event(event)
         view.handle(event)
 
     is_over = asyncio.Event()

@@ -280,6 +280,53 @@ class EventQueue:
         return events
 
 
+class EventListener:
+    """Calls a function with the events of a turn, in order and soon after they happened. If it raises, `stop` is called."""
+
+    def __init__(self, listener: Callable[[LoopEvent], object] | None) -> None:
+        self._listener = listener or bool
+        self._events: list[LoopEvent] = []
+        self._thread = get_ident()
+        self._event_loop = asyncio.get_running_loop()
+        self.stop: Callable[[], object] = bool
+        self.error: BaseException | None = None
+
+    def put(self, event: LoopEvent) -> None:
+        if not self._events:
+            self._event_loop.call_soon(self.deliver)
+        self._events.append(event)
+
+    def put_entry(self, entry: HistoryEntry) -> None:
+        """An entry was appended; also by a tool that runs in a thread."""
+        if get_ident() != self._thread:
+            self._event_loop.call_soon_threadsafe(self.put, EntryAppended(entry))
+            return
+        if not self._events:
+            self._event_loop.call_soon(self.deliver)
+        self._events.append(EntryAppended(entry))
+
+    def deliver(self) -> None:
+        """Call the function with what has happened."""
+        events, self._events = self._events, []
+        try:
+            for event in events if self.error is None else ():
+                self._listener(event)
+        except BaseException as error:
+            self.error = error
+            self.stop()
+
+    def close(self) -> None:
+        """Call nothing any more: whoever listened has left."""
+        self._events, self._listener = [], bool
+
+    def end(self, *last: LoopEvent) -> None:
+        """Deliver what is left, with the `last` events, and raise the error of the function."""
+        self._events += last
+        self.deliver()
+        if self.error is not None:
+            raise self.error
+
+
 class TurnEvents:
     """What happens in a turn, as events: the deltas of its answers, and its tool calls (it observes a `CallRunner`)."""
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
-from contextlib import aclosing, asynccontextmanager, suppress
+from contextlib import asynccontextmanager, closing, suppress
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack, overload
 
 from msgspec import UNSET
@@ -23,6 +23,7 @@ from antiphon.conversation.approval import Decision, decide
 from antiphon.conversation.conversation import Conversation
 from antiphon.conversation.events import (
     EndReason,
+    EventListener,
     EventQueue,
     LoopEvent,
     LoopFinished,
@@ -160,17 +161,16 @@ class ToolLoop:
         Raises `ModelCallFailed` if no provider answered, and `InvalidOutput` if no answer fits. With `check=False` the result has
         it: `error`, or an `output` that raises.
         """
-        if on_event is None:
-            async with self._start_turn(content, None, output, **options) as active_turn:
+        with closing(EventListener(on_event)) as listener:
+            async with self._start_turn(
+                content, None if on_event is None else listener, output, **options
+            ) as active_turn:
+                listener.stop = active_turn.task.cancel
                 await asyncio.wait((active_turn.task,))
+                listener.end()
                 finished = self._result_event(active_turn)
+                listener.end(finished)
                 await active_turn.wait()
-        else:
-            async with aclosing(self.stream(*content, output=output, **options)) as events:
-                async for event in events:
-                    on_event(event)
-                    if isinstance(event, LoopFinished):
-                        finished = event
         if finished.error is not None and check:
             raise ModelCallFailed(finished.error, self.chat.report)
         return self._result(finished, output, check)
@@ -236,7 +236,7 @@ class ToolLoop:
     async def _start_turn(
         self,
         content: Sequence[InputPart | str],
-        events: EventQueue | None,
+        events: EventQueue | EventListener | None,
         output_type: Any,
         output_retries: int = 2,
         settings: SettingsLike | None = None,

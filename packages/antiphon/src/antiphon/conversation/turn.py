@@ -329,9 +329,15 @@ class TurnIndex:
     def __getitem__(self, sequence_number: int) -> EntryPosition:
         return self._entries[sequence_number - 1]
 
-    def update(self, snapshot: AgentHistorySnapshot) -> None:
-        """Add the entries appended since the last update."""
-        for entry in snapshot.entries.since(len(self._entries)):
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def update(
+        self, snapshot: AgentHistorySnapshot, up_to: int | None = None
+    ) -> list[tuple[HistoryEntry, EntryPosition]]:
+        """Add the entries appended since the last update, or those of them up to entry `up_to`, and return them."""
+        added = snapshot.since(len(self._entries))[: None if up_to is None else max(0, up_to - len(self._entries))]
+        for entry in added:
             if isinstance(entry, RollbackEntry):
                 self._spans.roll_back(entry.sequence_number, entry.to, entry.kept)
                 self._positions = _Positions()
@@ -340,6 +346,7 @@ class TurnIndex:
                 self._entries.append(self._positions.current)
             else:
                 self._entries.append(self._positions.add(entry))
+        return list(zip(added, self._entries[len(self._entries) - len(added) :], strict=True))
 
 
 def rounds_of(snapshot: AgentHistorySnapshot, *, effective: bool = True) -> list[Round]:

@@ -72,7 +72,7 @@ class TurnApi:
     async def say(self, request: ChatRequest) -> Response:
         """Start a turn."""
         turn = request.read(TurnRequest)
-        live = await self._opened(request)
+        live = await self._conversations.open_to_write(request.id, request.owner)
         if live.is_running and not turn.interrupt:
             raise ApiError(_RUNNING, 409, "running")
         parts = message_parts(turn.content, await self._resolve_parts(turn.content, request))
