@@ -192,7 +192,8 @@ class MessageListWriter(ContentWriter):
                 self._report_extras(extras, index)
             return
         self._blocks = []
-        needs_sorting, self._has_calls, self._needs_sorting = self._needs_sorting, False, False
+        may_be_text, needs_sorting = len(blocks) == 1 and not self._has_calls, self._needs_sorting
+        self._has_calls = self._needs_sorting = False
         if self._before_assistant and role == "assistant":
             due, self._before_assistant = self._before_assistant, []
             self._insert_system_messages(due)
@@ -201,7 +202,7 @@ class MessageListWriter(ContentWriter):
             if type(last) is dict and last.get("role") == role and len(last) == 2 and self._merge(last, blocks):
                 return
         blocks = _sort_blocks(blocks, role) if needs_sorting else blocks
-        message = {"role": role, "content": collapse_text(blocks) if len(blocks) == 1 else blocks}
+        message = {"role": role, "content": collapse_text(blocks) if may_be_text else blocks}
         if extras:
             message.update(extras)
         if self._is_last_unsorted:

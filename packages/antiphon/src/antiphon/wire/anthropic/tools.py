@@ -26,7 +26,7 @@ from antiphon.wire.loss import Loss, own_extras
 from antiphon.wire.request import ModelRequest, ToolChoice, ToolDefinition
 from antiphon.wire.schema import SchemaCache, count_optional_and_unions, find_reference_cycle, grammar_policy, rewrite
 from antiphon.wire.tools.call_arguments import argument_writer
-from antiphon.wire.tools.definitions import DeclaredTool, ToolSchemas
+from antiphon.wire.tools.definitions import DeclaredNative, DeclaredTool, ToolSchemas, declare_tools, text_field
 from antiphon.wire.tools.names import tool_names
 
 NAMES = tool_names(FORMAT, are_portable=False)
@@ -73,40 +73,24 @@ def write_tools(
 ) -> list[Any]:
     """The tools of a request, in their order. `argument_writers` gets those whose calls need other property names."""
     written: list[Any] = []
-    used_names: set[str] = set()
     strict: _StrictToolLimits | None = None
     is_any_loaded = False
     choice = request.tool_choice
     allowed = _allowed(choice, request, losses) if choice is not None and choice.mode == "allowed" else None
-    for index, tool in enumerate(request.tools):
-        path = f"tools[{index}]"
-        if isinstance(tool, Native):
-            if tool.origin != FORMAT:
-                losses.append(Loss(path, "tool", f"tool specific to {tool.origin}; dropped"))
-                continue
+    for tool in declare_tools(request.tools, FORMAT, NAMES, losses, "AN-16", named_natives=True, allowed=allowed):
+        if isinstance(tool, DeclaredNative):
             block: Any = dict(tool.data) if type(tool.data) is dict else tool.data
-            name = _native_name(tool)
-            if allowed is not None and name not in allowed:
-                losses.append(Loss(path, name or "tool", _NOT_ALLOWED))
-                continue
         else:
-            if allowed is not None and tool.name not in allowed:
-                losses.append(Loss(path, tool.name, _NOT_ALLOWED))
-                continue
-            block = _write_tool(tool, path, losses)
-            name = block["name"]
-            if block["input_schema"] is not tool.parameters and (change := argument_writer(tool)) is not None:
-                argument_writers[tool.name] = change
+            block = _write_tool(tool, losses)
+            definition = tool.tool
+            is_changed = block["input_schema"] is not definition.parameters
+            if is_changed and (change := argument_writer(definition)) is not None:
+                argument_writers[definition.name] = change
             if block.get("strict") is True:
                 strict = strict or _StrictToolLimits(model, losses)
-                strict.check(block, path)
-        if name is not None:
-            if name in used_names:
-                losses.append(Loss(path, "tool", f'duplicate tool name "{name}"; dropped (AN-16)'))
-                continue
-            used_names.add(name)
+                strict.check(block, tool.path)
         if type(block) is dict and "cache_control" in block:
-            breakpoints[id(block)] = block, path
+            breakpoints[id(block)] = block, tool.path
         is_any_loaded = is_any_loaded or type(block) is not dict or block.get("defer_loading") is not True
         written.append(block)
     if written and not is_any_loaded:
@@ -117,35 +101,26 @@ def write_tools(
     return written
 
 
-def _write_tool(tool: ToolDefinition, path: str, losses: list[Loss]) -> dict[str, Any]:
-    name = NAMES.to_wire(tool.name)
-    declared = DeclaredTool(tool, name if name == tool.name else NAMES.declare(tool.name, path, losses), path)
+def _write_tool(declared: DeclaredTool, losses: list[Loss]) -> dict[str, Any]:
+    tool = declared.tool
     block = declared.function(SCHEMAS, losses, "input_schema")
     block.setdefault("input_schema", {"type": "object", "properties": {}})
     if tool.strict is not None:
         block["strict"] = tool.strict
     if tool.native is not None:
-        block.update(own_extras(with_cache_control(tool.native), losses, path, FORMAT))
+        block.update(own_extras(with_cache_control(tool.native), losses, declared.path, FORMAT))
     return block
 
 
-_NOT_ALLOWED = "not among the allowed tools, and Anthropic has no list of those; dropped (AN-17)"
-
-
 def _allowed(choice: ToolChoice, request: ModelRequest, losses: list[Loss]) -> tuple[str, ...] | None:
-    """The names of the allowed tools; None if all are sent."""
-    declared = [_native_name(tool) if isinstance(tool, Native) else tool.name for tool in request.tools]
-    if set(choice.names).isdisjoint(declared):
-        losses.append(
-            Loss("tool_choice.names", "the tools allowed", "none of the allowed tools is declared; sent all tools")
-        )
-        return None
-    return choice.names
-
-
-def _native_name(tool: Native) -> str | None:
-    name = tool.data.get("name") if type(tool.data) is dict else None
-    return name if type(name) is str else None
+    """The names of the allowed tools; None if all are sent (AN-17)."""
+    declared = [text_field(tool.data, "name") if isinstance(tool, Native) else tool.name for tool in request.tools]
+    if not set(choice.names).isdisjoint(declared):
+        return choice.names
+    losses.append(
+        Loss("tool_choice.names", "the tools allowed", "none of the allowed tools is declared; sent all tools")
+    )
+    return None
 
 
 @SchemaCache

@@ -13,7 +13,7 @@ from antiphon.wire.gemini_interactions import FORMAT
 from antiphon.wire.gemini_interactions.content import NAME, NAMES
 from antiphon.wire.loss import Loss, other_fields, own_extras
 from antiphon.wire.request import ToolChoice, ToolDefinition
-from antiphon.wire.tools.definitions import DeclaredTool, ToolSchemas, declare_tools
+from antiphon.wire.tools.definitions import DeclaredNative, DeclaredTool, ToolSchemas, declare_tools
 
 _SCHEMAS = ToolSchemas(FORMAT, "GI-08")
 _FIELDS = frozenset({"type", "name", "description", "parameters"})
@@ -39,7 +39,7 @@ def _read_tool(tool: Any) -> ToolDefinition | Native:
 def write_tools(tools: tuple[ToolDefinition | Native, ...], losses: list[Loss]) -> list[Any]:
     """The entries of `tools`."""
     return [
-        tool.data if isinstance(tool, Native) else _write_tool(tool, losses)
+        tool.data if isinstance(tool, DeclaredNative) else _write_tool(tool, losses)
         for tool in declare_tools(tools, FORMAT, NAMES, losses, unique="GI-08")
     ]
 

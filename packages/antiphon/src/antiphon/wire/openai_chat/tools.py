@@ -35,7 +35,7 @@ from antiphon.wire.shared_openai import (
     unread_fields,
 )
 from antiphon.wire.tools.call_arguments import EMPTY_ARGUMENTS, raw_json_object, report_raw_arguments
-from antiphon.wire.tools.definitions import DeclaredTool, ToolSchemas, declare_tools
+from antiphon.wire.tools.definitions import DeclaredNative, DeclaredTool, ToolSchemas, declare_tools
 
 _SCHEMAS = ToolSchemas(FORMAT, "OC-16")
 
@@ -73,7 +73,7 @@ def write_tools(request: ModelRequest, body: dict[str, Any], losses: list[Loss],
     functions: list[Any] = []
     declared: dict[str, str] = {}
     for tool in declare_tools(request.tools, FORMAT, dialect.name_rule, losses):
-        if isinstance(tool, Native):
+        if isinstance(tool, DeclaredNative):
             tools.append(tool.data)
         elif tool.tool.source == LEGACY_FUNCTION:
             functions.append(_write_function(tool, losses, dialect))

@@ -25,7 +25,7 @@ from antiphon.wire.shared_openai import (
     translate_grammar,
     unread_fields,
 )
-from antiphon.wire.tools.definitions import DeclaredTool, ToolSchemas, declare_tools
+from antiphon.wire.tools.definitions import DeclaredNative, DeclaredTool, ToolSchemas, declare_tools
 from antiphon.wire.tools.names import tool_names
 
 _SCHEMAS = ToolSchemas(FORMAT, "OR-12")
@@ -63,7 +63,7 @@ def read_tool(tool: Any) -> ToolDefinition | None:
 
 def write_tools(tools: Sequence[ToolDefinition | Native], losses: list[Loss]) -> list[Any]:
     return [
-        tool.data if isinstance(tool, Native) else _write_tool(tool, losses)
+        tool.data if isinstance(tool, DeclaredNative) else _write_tool(tool, losses)
         for tool in declare_tools(tools, FORMAT, NAMES, losses)
     ]
 

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from math import isfinite
 from typing import Any, TypeAlias
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from antiphon.wire.capabilities import Capabilities
 from antiphon.wire.loss import Loss
@@ -64,14 +64,22 @@ class Parameter(Struct, frozen=True):
     """Whether the default value is accepted even where the parameter is refused."""
     is_written: bool = True
     """False for a row that only reads or checks."""
+    plain_types: tuple[type, ...] = ()
+    """The types whose values are read as they are; set by the row itself."""
+
+    def __post_init__(self) -> None:
+        is_plain = self.types is not WHOLE_NUMBER and not isinstance(self.limit, Choice)
+        structs.force_setattr(self, "plain_types", self.types if is_plain else ())
 
     def read(self, value: Any) -> Any:
-        """The value of the field; None if it is not read, because its type or its word is another."""
-        if type(value) in self.types:
-            if self.types is WHOLE_NUMBER:
-                return int(value) if is_whole_number(value) else None
-            return value if not isinstance(self.limit, Choice) or self.limit.is_own(value) else None
-        return self.limit.read(value) if isinstance(self.limit, Texts) else None
+        """The value of the field where that depends on more than its type; None if it is not read."""
+        if isinstance(self.limit, Texts):
+            return self.limit.read(value)
+        if type(value) not in self.types:
+            return None
+        if self.types is WHOLE_NUMBER:
+            return int(value) if is_whole_number(value) else None
+        return value if not isinstance(self.limit, Choice) or self.limit.is_own(value) else None
 
 
 class Refusal(Struct, frozen=True):
@@ -121,7 +129,9 @@ class ParameterTable:
             if value is None:
                 continue
             row = by_key.get(key)
-            if row is not None and (read := row.read(value)) is not None:
+            if row is not None and type(value) in row.plain_types:
+                fields[row.field] = value
+            elif row is not None and (read := row.read(value)) is not None:
                 fields[row.field] = read
             elif not inside and key in self._by_key and type(value) is dict:
                 rest = self.read(value, fields, key)

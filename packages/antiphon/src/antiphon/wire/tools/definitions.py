@@ -7,7 +7,7 @@ branches are merged; where they limit property names, others are replaced. A leg
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import cache
 from typing import Any
 
@@ -111,27 +111,59 @@ class DeclaredTool(Struct, frozen=True, gc=False):
         return written
 
 
+class DeclaredNative(Struct, frozen=True, gc=False):
+    """A tool that only the format has, and its path in the request."""
+
+    data: Any
+    path: str
+
+
 def declare_tools(
-    tools: Iterable[ToolDefinition | Native], origin: str, names: NameMapper, losses: list[Loss], unique: str = ""
-) -> Iterator[DeclaredTool | Native]:
-    """The tools that a format can declare, in their order. `unique` is the rule by which their names must differ."""
+    tools: Iterable[ToolDefinition | Native],
+    origin: str,
+    names: NameMapper,
+    losses: list[Loss],
+    unique: str = "",
+    *,
+    named_natives: bool = False,
+    allowed: Collection[str] | None = None,
+) -> list[DeclaredTool | DeclaredNative]:
+    """The tools that a format can declare, in their order.
+
+    `unique` is the rule by which their names must differ; with `named_natives`, also from those of its own tools. `allowed` has
+    the names of those that are sent, where the format leaves out the others.
+    """
+    declared: list[DeclaredTool | DeclaredNative] = []
     used: set[str] = set()
     for index, tool in enumerate(tools):
         path = f"tools[{index}]"
         if isinstance(tool, Native):
-            if tool.origin == origin:
-                yield tool
+            name, kind = (text_field(tool.data, field) for field in ("name", "type"))
+            sent = name if named_natives else ""
+            if tool.origin != origin:
+                losses.append(Loss(path, kind or "tool", f"tool specific to {tool.origin}; dropped"))
+                continue
+        else:
+            name, sent = tool.name, names.to_wire(tool.name)
+        if allowed is not None and name not in allowed:
+            reason = "not among the allowed tools, and this API has no list of those; dropped"
+            losses.append(Loss(path, name or "tool", reason))
+        elif unique and sent and sent in used:
+            losses.append(Loss(path, "tool", f'duplicate tool name "{name}"; dropped ({unique})'))
+        else:
+            used.add(sent)
+            if isinstance(tool, Native):
+                declared.append(DeclaredNative(tool.data, path))
             else:
-                kind = tool.data.get("type") if type(tool.data) is dict else None
-                what = kind if type(kind) is str and kind else "tool"
-                losses.append(Loss(path, what, f"tool specific to {tool.origin}; dropped"))
-            continue
-        name = names.to_wire(tool.name)
-        if unique and name in used:
-            losses.append(Loss(path, "tool", f'duplicate tool name "{tool.name}"; dropped ({unique})'))
-            continue
-        used.add(name)
-        yield DeclaredTool(tool, name if name == tool.name else names.declare(tool.name, path, losses), path)
+                known = sent if sent == name else names.declare(name, path, losses)
+                declared.append(DeclaredTool(tool, known, path))
+    return declared
+
+
+def text_field(data: Any, field: str) -> str:
+    """A text in an object; empty if it is none."""
+    value = data.get(field) if type(data) is dict else None
+    return value if type(value) is str else ""
 
 
 def renamed_keys(schema: dict[str, Any]) -> dict[str, str]:
