@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -14,7 +14,7 @@ from antiphon.wire.capabilities.accepted_media import fit_medium
 from antiphon.wire.loss import Losses
 from antiphon.wire.native_as_text import readable_parts
 from antiphon.wire.request import Message, ModelRequest, ToolDefinition
-from antiphon.wire.request_writer import RequestWriter
+from antiphon.wire.request_writer import ListWriter, RequestWriter
 from antiphon.wire.tools.call_arguments import raw_json_object
 from antiphon.wire.tools.call_ids import CallIdTracker
 from antiphon.wire.tools.names import tool_names
@@ -75,15 +75,9 @@ class Writer(RequestWriter):
     def begin(self) -> None:
         self.messages = ScriptWriter(self.losses, self.model)
 
-    def parts(self) -> Iterable[object]:
-        return (self.messages,)
-
-    def settle(self) -> list[Any]:
-        return self.messages.script
-
     def end_messages(self) -> dict[str, Any]:
         self.losses.message = self.losses.part = -1
-        body: dict[str, Any] = {"bot": self.request.model, "script": self.messages.script}
+        body: dict[str, Any] = {"bot": self.request.model, "script": self.messages.entries}
         if self.request.tools:
             body["tools"] = _write_tools(self.request, self.losses)
         return body
@@ -94,17 +88,16 @@ class Writer(RequestWriter):
         body |= self.losses.take_extras(self.request.native, FORMAT)
 
 
-class ScriptWriter:
+class ScriptWriter(ListWriter):
     """Writes the entries of a script."""
 
     def __init__(self, losses: Losses, model: Capabilities) -> None:
-        self.script: list[dict[str, Any]] = []
-        self._losses = losses
+        self.entries, self.losses = [], losses
         self._model = model
         self._open_calls: dict[str, str] = {}  # the names of calls, by the id that only the request has
 
     def add(self, index: int, message: Message) -> None:
-        losses, script, open_calls = self._losses, self.script, self._open_calls
+        losses, script, open_calls = self.losses, self.entries, self._open_calls
         losses.message, losses.part = index, -1
         losses.report_extras(message.native, FORMAT)
         entry: dict[str, Any] = {"voice": _ROLES.get(message.role, "person"), "results": [], "lines": []}

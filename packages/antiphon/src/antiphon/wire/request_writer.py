@@ -11,8 +11,8 @@ So a request late in a long conversation costs as much as one in a short convers
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar, Protocol
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 import msgspec
 from msgspec import structs
@@ -28,10 +28,22 @@ from antiphon.wire.tool_namespaces import namespaces_origin
 from antiphon.wire.tools.call_arguments import find_wrapped_tools, with_wrapped_calls
 
 
-class ListWriter(Protocol):
-    """Writes the messages of a request."""
+class ListWriter:
+    """Writes the messages of a request into `entries`."""
 
-    def add(self, index: int, message: Message) -> None: ...
+    entries: list[Any]
+    losses: Losses
+
+    def add(self, index: int, message: Message) -> None:
+        """Write a message, as far as it is complete."""
+        raise NotImplementedError
+
+    def settle(self) -> None:
+        """End what is open, because a turn of the model follows."""
+
+    def helpers(self) -> tuple[object, ...]:
+        """The other objects that have state while messages are written."""
+        return ()
 
 
 class RequestWriter:
@@ -95,7 +107,8 @@ class RequestWriter:
 
     def settle(self) -> list[Any]:
         """End what is open, because a turn of the model follows; returns the list of all entries. They never change again."""
-        raise NotImplementedError
+        self.messages.settle()
+        return self.messages.entries
 
     def end_messages(self) -> dict[str, Any]:
         """The body with its messages and tools."""
@@ -114,17 +127,15 @@ class RequestWriter:
         """Whether finishing looks at, or changes, entries of any age."""
         return False
 
-    def parts(self) -> Iterable[object]:
-        """The objects that have state while messages are written."""
-        return ()
-
 
 class _SavedState:
     """What lists, sets, dicts and other fields of a writer were; entries themselves are never changed once they are settled."""
 
     def __init__(self, writer: RequestWriter) -> None:
         self._losses, self._count = writer.losses, len(writer.losses)
-        self._fields = [(vars(part), dict(vars(part))) for part in (writer, *writer.parts())]
+        self._fields = [
+            (vars(part), dict(vars(part))) for part in (writer, writer.messages, *writer.messages.helpers())
+        ]
         self._contents = {
             id(value): (value, value.copy())
             for _, fields in self._fields

@@ -18,6 +18,7 @@ from antiphon.wire.loss import Loss, Losses
 from antiphon.wire.parameters import lose_fields
 from antiphon.wire.provenance import is_spelled
 from antiphon.wire.request import CONTINUE_TEXT, SYSTEM_NOTE_PREFIX, Message, ModelRequest, OutputFormat
+from antiphon.wire.request_writer import ListWriter
 from antiphon.wire.rules.limits import Choice, Limit, Range, Texts
 
 PLACEHOLDER_FIRST_TURN = "(the conversation so far)"
@@ -56,7 +57,7 @@ def write_base64(data: str, medium: Image | Audio | Document) -> str:
     return data.translate(_TO_URL_SAFE) if is_spelled(medium, "urlSafe") else data
 
 
-class TurnListWriter:
+class TurnListWriter(ListWriter):
     """The frame of the list writers of both formats. A format writes the parts of a turn, and says what a turn is.
 
     Leading system messages are the instruction; a later one is a note of the user. A user turn is added before a first call
@@ -70,11 +71,12 @@ class TurnListWriter:
     no_names: ClassVar[str] = "does not support names of participants"
     turn_rules: ClassVar[tuple[str, str]]
     """About the first and the last turn."""
+    writer: Any
+    """Writes the parts."""
 
     def __init__(self, losses: Losses, model: Capabilities, *, is_continued: bool = False) -> None:
         """`is_continued`: the server has earlier turns."""
-        self.entries: list[Any] = []
-        self.losses = losses
+        self.entries, self.losses = [], losses
         self._model = model
         self._start = -1  # index of the first message in the entries
         self._has_begun = self._is_continued = is_continued
@@ -98,6 +100,9 @@ class TurnListWriter:
             else:
                 self.add_turn(message)
         losses.part = -1
+
+    def helpers(self) -> tuple[object, ...]:
+        return (self.writer,)
 
     def add_system(self, message: Message) -> None:
         """Add a message to the instruction."""

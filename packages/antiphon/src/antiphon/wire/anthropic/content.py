@@ -54,6 +54,7 @@ from antiphon.wire.capabilities import MediaKind, format_capabilities
 from antiphon.wire.capabilities.accepted_media import ALL_KINDS, fit_medium
 from antiphon.wire.loss import Losses
 from antiphon.wire.native_as_text import readable_parts, transcribe
+from antiphon.wire.request_writer import ListWriter
 from antiphon.wire.shapes import Loose, as_dict, extend
 from antiphon.wire.tools.call_arguments import EMPTY_ARGUMENTS, raw_json_object, report_raw_arguments
 from antiphon.wire.tools.call_ids import IdMapper
@@ -212,10 +213,9 @@ def report_unsupported(part: OutputPart, losses: Losses) -> None:
         losses.add(kind, f"Anthropic does not support {kind} in a response; dropped")
 
 
-class ContentWriter:
+class ContentWriter(ListWriter):
     """Writes the parts of a request. Tracks what the whole body needs: cache breakpoints, and whether citations are enabled."""
 
-    losses: Losses
     breakpoints: Breakpoints
     citations_enabled: bool
     argument_writers: dict[str, Callable[[str], str]]

@@ -66,12 +66,11 @@ class MessageListWriter(ContentWriter):
     """Writes `messages` and `system` of a body, message by message."""
 
     def __init__(self, target: Target, losses: Losses) -> None:
-        self.losses = losses
+        self.entries, self.losses = [], losses
         self.breakpoints = {}
         self.citations_enabled = False
         self.argument_writers = {}
         self._target = target
-        self.entries: list[Any] = []
         self.system: list[Any] = []
         self._is_leading = True
         self._role: str | None = None  # of the open turn
@@ -131,8 +130,7 @@ class MessageListWriter(ContentWriter):
             if extras:
                 self._close(extras, index)
 
-    def end_turn(self) -> None:
-        """End the open turn: one of the model follows, which is not empty."""
+    def settle(self) -> None:
         self._start_turn_after_system("assistant")
         self._sort_last()
 

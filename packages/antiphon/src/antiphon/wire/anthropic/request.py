@@ -7,7 +7,6 @@ normalised. Added without a loss: `max_tokens` (4096, more if the thinking budge
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 from antiphon.parts import Native, Text
@@ -86,17 +85,10 @@ class Writer(ParameterWriter):
         if request.tools:
             self._tools = write_tools(request, self.model, self.breakpoints, messages.argument_writers, self.losses)
 
-    def parts(self) -> Iterable[object]:
-        return (self.messages,)
-
     def needs_whole(self) -> bool:
         """Breakpoints of the client are limited from the last one back; thinking depends on the whole tool loop."""
         lacks = self.host is not None and self.host.missing_thinking
         return bool(self.breakpoints or lacks or self.request.reasoning is not None)
-
-    def settle(self) -> list[Any]:
-        self.messages.end_turn()
-        return self.messages.entries
 
     def end_messages(self) -> dict[str, Any]:
         request = self.request

@@ -10,7 +10,7 @@ contents of one role are merged, results first; contents without parts are dropp
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from antiphon.parts import Native, Part, Text, Thinking
@@ -121,13 +121,6 @@ class Writer(ParameterWriter):
         self.own = gemini_extras(self.request.native)
         self._tools = write_tools(self.request.tools, self.losses)
         self.messages = ContentsWriter(self.losses, self.model)
-
-    def parts(self) -> Iterable[object]:
-        return (self.messages, self.messages.writer)
-
-    def settle(self) -> list[Any]:
-        self.messages.settle()
-        return self.messages.entries
 
     def end_messages(self) -> dict[str, Any]:
         self.messages.finish()

@@ -10,7 +10,6 @@ plain texts of a thought's summary are one; `is_error: false` and empty `argumen
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 from antiphon.errors import WireError
@@ -88,13 +87,6 @@ class Writer(ParameterWriter):
     def begin(self) -> None:
         self.own = (self.request.native or {}).get(FORMAT, {})
         self.messages = StepListWriter(self.losses, self.model, is_continued=is_continued(self.own))
-
-    def parts(self) -> Iterable[object]:
-        return (self.messages, self.messages.writer)
-
-    def settle(self) -> list[Any]:
-        self.messages.settle()
-        return self.messages.entries
 
     def end_messages(self) -> dict[str, Any]:
         request = self.request

@@ -38,6 +38,7 @@ from antiphon.wire.openai_chat.shapes import (
 )
 from antiphon.wire.provenance import LEGACY_FUNCTION, with_source
 from antiphon.wire.request import Message
+from antiphon.wire.request_writer import ListWriter
 from antiphon.wire.shapes import Loose, extend
 from antiphon.wire.shared_openai import OPENAI, collapse_text, mark_failed
 
@@ -130,7 +131,7 @@ def _result_part(part: Any) -> Any:
     return read
 
 
-class MessageListWriter:
+class MessageListWriter(ListWriter):
     """Writes the messages of one request.
 
     `model` limits the media. `accepts_system` is False for models without a system role (OC-02). `thinking_enabled`: the request
@@ -146,8 +147,7 @@ class MessageListWriter:
         accepts_system: bool = True,
         thinking_enabled: bool = False,
     ) -> None:
-        self.entries: list[Any] = []
-        self._losses = losses
+        self.entries, self.losses = [], losses
         self._dialect = dialect
         self._roles = {
             "user": "user",
@@ -168,12 +168,12 @@ class MessageListWriter:
         """All messages of a request."""
         for index, message in enumerate(messages):
             self.add(index, message)
-        self.finish()
+        self.settle()
         return self.entries
 
     def add(self, index: int, message: Message) -> None:
         """Write one message."""
-        losses, role, parts = self._losses, message.role, message.parts
+        losses, role, parts = self.losses, message.role, message.parts
         losses.message = index
         if len(parts) == 1 and message.native is None and message.name is None and not self._deferred:
             only: Any = parts[0]
@@ -189,7 +189,7 @@ class MessageListWriter:
         if message.native is not None:
             losses.report_extras(message.native, FORMAT, OPENAI)
         if self._deferred and not any(type(part) is ToolCallResult for part in message.parts):
-            self.finish()
+            self.settle()
         if role == "assistant":
             self._add_assistant(message)
         elif role == "tool" or role in self._roles:
@@ -197,7 +197,10 @@ class MessageListWriter:
         else:
             self._add_unknown(message)
 
-    def finish(self) -> None:
+    def helpers(self) -> tuple[object, ...]:
+        return (self.assistant,)
+
+    def settle(self) -> None:
         """Write the media that were deferred."""
         if self._deferred:
             self._append(UserShape(self._deferred[:]))
@@ -209,13 +212,13 @@ class MessageListWriter:
             self.entries.append(part.data)
             return
         if isinstance(part, Native):  # a message of another format: what can be read of it
-            self._losses.part = 0
+            self.losses.part = 0
             content = self.assistant.write(part)
-            self._losses.part = -1
+            self.losses.part = -1
             if content:
                 self._append(UserShape(collapse_text(content, "text")))
             return
-        self._losses.add("role", f'unknown role "{message.role}"; sent as user', "role")
+        self.losses.add("role", f'unknown role "{message.role}"; sent as user', "role")
         self._add_other(Message("user", message.parts, message.name, message.native))
 
     def _name(self, message: Message) -> str | None:
@@ -224,7 +227,7 @@ class MessageListWriter:
         if name is not None and PARTICIPANT_NAMES.to_wire(name) != name:
             name = legal_participant_name(name)
             limit = f"name contains characters OpenAI rejects or exceeds {MAX_PARTICIPANT_NAME}"
-            self._losses.add("name", f'{limit}; sent as "{name}" (OC-25)', "name")
+            self.losses.add("name", f'{limit}; sent as "{name}" (OC-25)', "name")
         return name or None
 
     def _append(self, written: Any) -> None:
@@ -237,7 +240,7 @@ class MessageListWriter:
 
     def _add_other(self, message: Message) -> None:
         """A message of a user, system or tool: results first, then the other parts."""
-        losses, writer = self._losses, self.assistant
+        losses, writer = self.losses, self.assistant
         content: list[Any] = []
         role = self._roles.get(message.role, "user")
         extras = {} if message.native is None else _own_extras(message)
@@ -290,11 +293,11 @@ class MessageListWriter:
             sent = PARTICIPANT_NAMES.to_wire(name) if name and self._dialect.writes_result_name else None
             result = ToolShape(self._dialect.id_rule.to_wire(part.tool_call_id), sent, content)
         if part.native is not None:
-            extras = {**self._losses.take_extras(part.native, OPENAI, FORMAT), **extras}
+            extras = {**self.losses.take_extras(part.native, OPENAI, FORMAT), **extras}
         self.entries.append(extend(result, extras) if extras else result)
 
     def _result_content(self, part: ToolCallResult) -> Any:
-        losses, content = self._losses, []
+        losses, content = self.losses, []
         for index, block in enumerate(part.content):
             losses.inner = index
             if type(block) in MEDIA and not self._dialect.allows_media_in_any_role:
@@ -323,9 +326,9 @@ class MessageListWriter:
         if self.assistant.results:
             results, self.assistant.results = self.assistant.results, []
             for position, result in results:
-                self._losses.part = position
+                self.losses.part = position
                 self._add_result(result, {})
-            self._losses.part = -1
+            self.losses.part = -1
 
 
 def _own_extras(message: Message) -> dict[str, Any]:

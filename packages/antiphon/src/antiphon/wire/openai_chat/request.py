@@ -7,7 +7,6 @@ fixed order, so that the same request always gives the same bytes; the dialect d
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -98,13 +97,9 @@ class Writer(ParameterWriter):
             thinking_enabled=thinking_requested(self.request.reasoning),
         )
 
-    def parts(self) -> Iterable[object]:
-        return (self.messages, self.messages.assistant)
-
     def settle(self) -> list[Any]:
-        self.messages.finish()
         self._begin_list()
-        return self.messages.entries
+        return super().settle()
 
     def _begin_list(self) -> None:
         """Insert what depends on the first messages only (L9)."""
@@ -115,7 +110,7 @@ class Writer(ParameterWriter):
 
     def end_messages(self) -> dict[str, Any]:
         body: dict[str, Any] = {"model": self.request.model} if self.request.model else {}
-        self.messages.finish()
+        self.messages.settle()
         body["messages"] = messages = self.messages.entries
         if not messages:
             messages.append({"role": "user", "content": ""})

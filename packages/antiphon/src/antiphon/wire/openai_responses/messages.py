@@ -47,6 +47,7 @@ from antiphon.wire.openai_responses.shapes import Item, fields_of, other_field, 
 from antiphon.wire.openai_responses.tools import NAMES
 from antiphon.wire.provenance import is_from
 from antiphon.wire.request import Message
+from antiphon.wire.request_writer import ListWriter
 from antiphon.wire.rules import name_set
 from antiphon.wire.shared_openai import OPENAI, collapse_text, mark_failed, unread_fields
 from antiphon.wire.tools.call_ids import IdMapper
@@ -195,13 +196,12 @@ def _read_client_item(item: Any, shape: Item) -> Message:
     return Message(role if type(role) is str and role in _CLIENT_ROLES else "user", (part,), source=_SOURCE)
 
 
-class MessageListWriter:
-    """Writes messages into `items`."""
+class MessageListWriter(ListWriter):
+    """Writes messages as input items."""
 
     def __init__(self, losses: Losses, model: Capabilities | None = None) -> None:
+        self.entries, self.losses = [], losses
         self._model = model
-        self.items: list[Any] = []
-        self._losses = losses
         self.ids = ItemIds(losses)
         self.instructions: Text | None = None
         """The first message, if it can be `instructions`."""
@@ -210,7 +210,7 @@ class MessageListWriter:
 
     def add(self, index: int, message: Message) -> None:
         """Write one message."""
-        self._losses.message = index
+        self.losses.message = index
         if index == 0 and self._take_instructions(message):
             return
         if self._thoughts is not None:
@@ -220,7 +220,7 @@ class MessageListWriter:
             part = parts[0] if parts else None
             if type(part) is Text and len(parts) == 1:
                 if part.native is None and (role == "assistant" or role in _CLIENT_ROLES):
-                    self.items.append({"role": role, "content": part.text})
+                    self.entries.append({"role": role, "content": part.text})
                     return
             elif role == "tool" and type(part) is ToolCallResult and len(parts) == 1:
                 self._write_result(part, 0)
@@ -233,7 +233,10 @@ class MessageListWriter:
                 return
         self._write_message(message)
 
-    def finish(self) -> None:
+    def helpers(self) -> tuple[object, ...]:
+        return (self.ids,)
+
+    def settle(self) -> None:
         """Write what waits for the next message."""
         if self._thoughts is not None:
             self._end_thoughts("assistant")
@@ -247,10 +250,10 @@ class MessageListWriter:
             if native and (FORMAT in native or OPENAI in native):
                 return False
         self.instructions = text
-        self._losses.part = 0
-        self._losses.report_extras(text.native, FORMAT)
-        self._losses.part = -1
-        self._losses.report_extras(message.native, FORMAT)
+        self.losses.part = 0
+        self.losses.report_extras(text.native, FORMAT)
+        self.losses.part = -1
+        self.losses.report_extras(message.native, FORMAT)
         return True
 
     def _end_thoughts(self, next_role: str) -> None:
@@ -260,13 +263,13 @@ class MessageListWriter:
         """
         if self._thoughts is None:
             return
-        at = self._losses.message
-        (self._losses.message, parts), self._thoughts = self._thoughts, None
+        at = self.losses.message
+        (self.losses.message, parts), self._thoughts = self._thoughts, None
         if next_role == "assistant":
             self._write_turn(parts)
         else:
-            self._losses.add("thinking", "reasoning without the item that should follow it; dropped (OR-21)")
-        self._losses.message = at
+            self.losses.add("thinking", "reasoning without the item that should follow it; dropped (OR-21)")
+        self.losses.message = at
 
     def _write_turn(self, parts: Sequence[Any], start: int = 0) -> None:
         """The items of one assistant turn, whose parts are counted from `start`."""
@@ -277,7 +280,7 @@ class MessageListWriter:
                 break
         message: dict[str, Any] | None = None
         for position, part in enumerate(parts, start):
-            self._losses.part = position
+            self.losses.part = position
             kind = type(part)
             if kind is ToolCallRequest:
                 message = None
@@ -287,7 +290,7 @@ class MessageListWriter:
             else:
                 message = None
                 self._write_other(part, ids)
-        self._losses.part = -1
+        self.losses.part = -1
 
     def _write_call(self, call: ToolCallRequest, ids: IdPolicy) -> None:
         name, call_id = NAMES.to_wire(call.tool_name), CALL_IDS.to_wire(call.tool_call_id)
@@ -299,74 +302,74 @@ class MessageListWriter:
             arguments = call.arguments or "{}"
             item = {"type": "function_call", "call_id": call_id, "name": name, "arguments": arguments}
         if call.native is not None:
-            self._losses.report_extras(call.native, FORMAT, OPENAI)
+            self.losses.report_extras(call.native, FORMAT, OPENAI)
             self.ids.add_fields(item, call.native.get(FORMAT), ids)
-        self.items.append(item)
+        self.entries.append(item)
 
     def _write_text(self, part: Text | Refusal, message: dict[str, Any] | None, ids: IdPolicy) -> dict[str, Any]:
         """Write the part into `message`, the item it continues, or into a new one. Returns the item."""
         native = part.native
         if native is None and message is None and type(part) is Text:
             message = {"role": "assistant", "content": part.text}
-            self.items.append(message)
+            self.entries.append(message)
             return message
         own = native.get(FORMAT) if native is not None else None
         fields = own.get("item") if own is not None else None
         if message is None or fields is not None:
             message = {"type": "message", "role": "assistant", "content": []}
-            self.items.append(message)
+            self.entries.append(message)
             self.ids.add_fields(message, fields, ids)
         elif type(message["content"]) is str:
             message["content"] = [{"type": "output_text", "text": message["content"]}]
         if type(part) is Text and native is not None and fields is not None and len(native) == len(own or ()) == 1:
             message["content"].append({"type": "output_text", "annotations": [], "text": part.text})
         else:
-            message["content"].append(write_output_part(part, self._losses, complete=len(message) > 3))
+            message["content"].append(write_output_part(part, self.losses, complete=len(message) > 3))
         return message
 
     def _write_other(self, part: Part, ids: IdPolicy) -> None:
         """Write any other part of a turn."""
-        transcript = transcribe(part, self._losses)
+        transcript = transcribe(part, self.losses)
         if transcript is not part and isinstance(transcript, Text):
-            self.items.append({"role": "assistant", "content": transcript.text})
+            self.entries.append({"role": "assistant", "content": transcript.text})
         elif isinstance(part, Thinking):
             self._write_thinking(part, ids)
         elif isinstance(part, Native):
             self._write_native(part, ids)
         elif isinstance(part, ToolCallResult):
-            self._write_result(part, self._losses.part)
+            self._write_result(part, self.losses.part)
         else:
             kind = type(part).__name__.lower()
-            self._losses.add(kind, "assistant messages hold only text and refusals; dropped (OR-03)")
+            self.losses.add(kind, "assistant messages hold only text and refusals; dropped (OR-03)")
 
     def _write_thinking(self, part: Thinking, ids: IdPolicy) -> None:
         native = part.native or {}
         fields = native.get(FORMAT)
         if fields is None:
-            self._losses.add("thinking", "reasoning can only be returned to the host that produced it; dropped")
+            self.losses.add("thinking", "reasoning can only be returned to the host that produced it; dropped")
             return
-        self._losses.report_extras(native, FORMAT, OPENAI)
+        self.losses.report_extras(native, FORMAT, OPENAI)
         item: dict[str, Any] = {"type": "reasoning", "summary": []}
         self.ids.add_fields(item, fields, ids)
         if "id" not in item and fields.get("id") and not item.get("encrypted_content") and not item.get("content"):
-            self._losses.add("thinking", "reasoning without id and content; dropped")
+            self.losses.add("thinking", "reasoning without id and content; dropped")
         else:
-            self.items.append(item)
+            self.entries.append(item)
 
     def _write_native(self, part: Native, ids: IdPolicy) -> None:
         data = part.data
         if part.origin != FORMAT:
-            carried = readable_parts(part, self._losses, NAME)
-            self.items += [{"role": "assistant", "content": it.text} for it in carried if type(it) is Text]
+            carried = readable_parts(part, self.losses, NAME)
+            self.entries += [{"role": "assistant", "content": it.text} for it in carried if type(it) is Text]
             return
         item_id = data.get("id") if type(data) is dict else None
         if ids != IdPolicy.ALL and type(item_id) is str and item_id and not self.ids.claim(item_id):
-            self._losses.add(block_type(part), "duplicate item id; dropped the second item (OR-10)")
+            self.losses.add(block_type(part), "duplicate item id; dropped the second item (OR-10)")
             return
-        self.items.append(data)
+        self.entries.append(data)
 
     def _write_message(self, message: Message) -> None:
-        losses, native = self._losses, message.native or {}
+        losses, native = self.losses, message.native or {}
         fields = native.get(FORMAT)
         losses.report_extras(native, FORMAT, OPENAI)
         if message.name is not None:
@@ -382,13 +385,13 @@ class MessageListWriter:
             self.ids.add_fields(item, fields, IdPolicy.EACH)
         self._write_parts(message.parts, item, is_raw)
         if not message.parts and message.role in _CLIENT_ROLES:
-            self.items.append(item)
+            self.entries.append(item)
 
     def _role(self, message: Message) -> str:
         if message.role in _CLIENT_ROLES:
             return message.role
         if message.role not in ("tool", "unknown"):
-            self._losses.add(message.role, f'unknown role "{message.role}"; sent as user', "role")
+            self.losses.add(message.role, f'unknown role "{message.role}"; sent as user', "role")
         return "user"
 
     def _write_parts(self, parts: Sequence[Part], item: dict[str, Any], is_raw: bool) -> None:
@@ -396,8 +399,8 @@ class MessageListWriter:
         role = item["role"]
         for position, part in enumerate(parts):
             if not _is_item(part, is_raw):
-                self._losses.part = position
-                item["content"] += write_input_part(part, self._losses, self._model)
+                self.losses.part = position
+                item["content"] += write_input_part(part, self.losses, self._model)
                 continue
             if item["content"]:
                 self._close(item)
@@ -406,17 +409,17 @@ class MessageListWriter:
                 self._write_result(part, position)
             else:
                 self._write_turn((part,), position)
-        self._losses.part = -1
+        self.losses.part = -1
         if item["content"]:
             self._close(item)
 
     def _close(self, item: dict[str, Any]) -> None:
         item["content"] = collapse_text(item["content"], "input_text")
-        self.items.append(item)
+        self.entries.append(item)
 
     def _write_result(self, result: ToolCallResult, position: int) -> None:
         content, native = result.content, result.native
-        self._losses.part = position
+        self.losses.part = position
         text: Any = content[0] if len(content) == 1 else None
         is_plain = type(text) is Text and text.native is None and native is None and result.status is _SUCCESS
         item: dict[str, Any] = {
@@ -425,25 +428,25 @@ class MessageListWriter:
             "output": text.text if is_plain else self._write_output(result),
         }
         if native is not None:
-            self._losses.report_extras(native, FORMAT, OPENAI)
+            self.losses.report_extras(native, FORMAT, OPENAI)
             self.ids.add_fields(item, native.get(FORMAT), IdPolicy.EACH)
-        self.items.append(item)
-        self._losses.part = -1
+        self.entries.append(item)
+        self.losses.part = -1
 
     def _write_output(self, result: ToolCallResult) -> Any:
         """The content of a result: a string if it is one text."""
         content: list[Any] = []
         for place, part in enumerate(result.content):
-            self._losses.inner = place
+            self.losses.inner = place
             if isinstance(part, Audio):
-                self._losses.add("audio", "OpenAI does not accept audio in tool results; dropped (OR-05)")
+                self.losses.add("audio", "OpenAI does not accept audio in tool results; dropped (OR-05)")
             else:
-                content += write_input_part(part, self._losses, self._model)
-        self._losses.inner = -1
+                content += write_input_part(part, self.losses, self._model)
+        self.losses.inner = -1
         if result.status != _SUCCESS:
             content = mark_failed(content, "input_text")
             reason = 'no error flag in this format; "Error:" added to the text'
-            self._losses.add(str(result.status), reason, "status")
+            self.losses.add(str(result.status), reason, "status")
         return collapse_text(content, "input_text") if content else ""
 
 

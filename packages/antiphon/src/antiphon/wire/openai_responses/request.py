@@ -10,7 +10,6 @@ Normalisations: null is absent; so are an empty `model` or `text` and empty list
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 from antiphon.errors import WireError
@@ -76,22 +75,15 @@ class Writer(ParameterWriter):
         self._wants_json = wanted is not None and format_kind(wanted) == "json_object"
         self.messages = MessageListWriter(self.losses, self.model)
 
-    def parts(self) -> Iterable[object]:
-        return (self.messages, self.messages.ids)
-
     def needs_whole(self) -> bool:
         return self._wants_json  # every item is searched for the word
-
-    def settle(self) -> list[Any]:
-        self.messages.finish()
-        return self.messages.items
 
     def end_messages(self) -> dict[str, Any]:
         body: dict[str, Any] = {"model": self.request.model} if self.request.model else {}
         body.update(self._own)
         lose_native(self.losses, "native", self.request.native, FORMAT, OPENAI)
-        self.messages.finish()
-        body["input"] = self.messages.items
+        self.messages.settle()
+        body["input"] = self.messages.entries
         if self.messages.instructions is not None:
             body["instructions"] = self.messages.instructions.text
         if self.request.tools and (tools := write_tools(self.request.tools, self.losses)):
