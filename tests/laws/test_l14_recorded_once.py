@@ -295,6 +295,18 @@ def test_requests_whose_client_leaves_are_recorded_once(monkeypatch: pytest.Monk
         watch.check([route for route in HANDLED if route.endpoint.action != "connect"], leaving(watch, is_whole=True))
 
 
+def test_an_answer_that_is_cancelled_before_it_begins_is_recorded_once() -> None:
+    with observed() as watch, watch.gateway.client("sk-operator") as client:
+        hang_upstreams(watch, 1)
+        before = watch.counted()
+        asked = {"model": "to-openai-chat", "input": "x", "background": True}
+        started = client.post("/v1/responses", asked).json["id"]
+        assert client.post(f"/v1/responses/{started}/cancel", {}).json["status"] == "cancelled"
+        until(lambda: watch.counted() - before >= 2, "the answer and the request to cancel it are counted")
+        assert watch.counted() - before == 2
+        assert sorted(line["status"] for line in watch.lines() if "outcome" in line) == [200, 499]
+
+
 def test_requests_that_take_too_long_are_recorded_once(monkeypatch: pytest.MonkeyPatch) -> None:
     with observed(structs.replace(FAST, request_seconds=1.5)) as watch:
         replace_handlers(monkeypatch, never)
