@@ -1,6 +1,6 @@
 """`Gateway`: decides on the head of a request and makes the `MeteredRequest` that answers it.
 
-`admit` needs no body (`access.admission`). One `LoadedConfig` is taken on admission and used to the end, even if the
+`admit` needs no body (`access.client_keys`). One `LoadedConfig` is taken on admission and used to the end, even if the
 configuration is reloaded meanwhile. Every error is returned in the format of the endpoint.
 """
 
@@ -15,8 +15,7 @@ from antiphon.http.messages import ClientRequest, Response
 from antiphon.http.origin import cors_headers, preflight_response
 from antiphon.http.server.application import Application, Handler, Refusal
 from antiphon.http.server.websocket import SocketSession, WebSocket
-from antiphon_gateway.access.admission import admit_client, refuse_route
-from antiphon_gateway.access.client_keys import ClientKey
+from antiphon_gateway.access.client_keys import ClientKey, admit_client, refuse_route
 from antiphon_gateway.config.reload import ConfigReloader
 from antiphon_gateway.config.settings import Config
 from antiphon_gateway.endpoints.handlers import HANDLERS, KEPT, REQUESTS
@@ -129,8 +128,9 @@ class Gateway:
             if endpoint.format in KEPT and endpoint.action == "generate":
                 kind = KEPT[endpoint.format]
             return kind(services, loaded, request, endpoint, key)
-        handler = self._own_handlers.get(endpoint.action) or HANDLERS[endpoint.action]
-        return SmallRequest(services, loaded, request, endpoint, key, handler)
+        asked = SmallRequest(services, loaded, request, endpoint, key)
+        asked.handler = self._own_handlers.get(endpoint.action) or HANDLERS[endpoint.action]
+        return asked
 
     def _admit_elsewhere(self, request: ClientRequest, missing: NoRoute) -> Handler | Response:
         """A request to no endpoint: for the chat, a preflight of a page, or a mistake."""

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from antiphon.http.messages import ClientRequest
-from antiphon_gateway.access.admission import refuse_route
+from antiphon_gateway.access.client_keys import refuse_route
 from antiphon_gateway.routes import ROUTES, Endpoint, NoRoute, error_format_for_path, match_route
 from support.cases import each_case
 from support.repository import ROOT

@@ -23,7 +23,7 @@ from antiphon.http.server.websocket import SocketSession, WebSocket
 from antiphon_devtools.cassettes.matching import read_request
 from antiphon_devtools.cassettes.redaction import Redactor
 from antiphon_devtools.cassettes.tape import Exchange, RecordedAnswer, Tape
-from antiphon_gateway.access.admission import OPERATOR_ACTIONS
+from antiphon_gateway.access.client_keys import OPERATOR_ACTIONS
 from antiphon_gateway.app import Gateway
 from antiphon_gateway.runtime.metered import MeteredRequest
 

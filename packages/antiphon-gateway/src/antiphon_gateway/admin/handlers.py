@@ -1,7 +1,7 @@
 """`/admin/keys`, `/admin/audit`, `/admin/spend` and `/v1/usage`: JSON in, JSON out.
 
-Everything under `/admin/` is for operators (`access.operators`). Every change is written with its audit row in one transaction. A
-new or rotated key is in that one response and nowhere else. `/v1/usage` shows a client its own usage, by the name of its key.
+Everything under `/admin/` is for operators (`access.client_keys`). Every change is written with its audit row in one transaction.
+A new or rotated key is in that one response and nowhere else. `/v1/usage` shows a client its own usage, by the name of its key.
 """
 
 from __future__ import annotations

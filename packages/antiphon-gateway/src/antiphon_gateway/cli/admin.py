@@ -9,8 +9,7 @@ import argparse
 import re
 import sys
 from collections.abc import Callable, Iterator
-from datetime import UTC, date, datetime, timedelta
-from decimal import Decimal
+from datetime import UTC, datetime, timedelta
 from math import isfinite
 from typing import Any
 
@@ -250,25 +249,10 @@ def _spend(gateway: GatewayClient, arguments: argparse.Namespace) -> dict[str, A
 
 def _spend_lines(spent: dict[str, Any], by: str) -> Iterator[str]:
     """The same table as `antiphon spend` prints."""
-    from antiphon.parts import TokenUsage
     from antiphon_gateway.cli.spend import spend_table
-    from antiphon_gateway.ledger.spend import DIMENSIONS, SpendRow
+    from antiphon_gateway.ledger.spend import DIMENSIONS
 
-    rows = [
-        SpendRow(
-            key=row.get("key"),
-            model=row.get("model"),
-            provider=row.get("provider"),
-            day=date.fromisoformat(row["day"]) if "day" in row else None,
-            calls=row["calls"],
-            failed_calls=row["failed_calls"],
-            estimated_calls=row["estimated_calls"],
-            unpriced_calls=row["unpriced_calls"],
-            usage=TokenUsage(prompt_tokens=row["prompt_tokens"], completion_tokens=row["completion_tokens"]),
-            cost=None if row["cost"] is None else Decimal(str(row["cost"])),
-        )
-        for row in spent["rows"]
-    ]
+    rows = spent["rows"]
     if not rows:
         yield "no usage recorded for that time"
         return

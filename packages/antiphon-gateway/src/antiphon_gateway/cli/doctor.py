@@ -115,8 +115,7 @@ def run_checks(path: Path | None, *, is_offline: bool) -> Iterator[CheckResult]:
         yield CheckResult("ok", "config", configured.summary)
         yield from _keys(config)
     if config is not None and not is_offline:
-        yield from _hosts(config)
-        yield from asyncio.run(_try_keys(config))
+        yield from asyncio.run(_ask_providers(config))
         if config.gateway.shared:
             yield asyncio.run(_shared(config.gateway))
     if config is not None:
@@ -176,36 +175,30 @@ def _keys(config: Config) -> Iterator[CheckResult]:
         yield CheckResult("ok", "client keys", str(len(written)))
 
 
-def _hosts(config: Config) -> Iterator[CheckResult]:
+async def _ask_providers(config: Config) -> list[CheckResult]:
+    """Whether the hosts of the providers answer, whether our clock agrees with theirs, and what they say to each of our keys."""
+    from antiphon.http.client.client import HttpClient
+
     providers = [provider for provider in config.providers if not provider.is_offline]
-    if not providers:
-        return
+    transport, limit = HttpClient(), asyncio.Semaphore(_MOST_TRIALS)
     try:
-        from antiphon.http.client.client import HttpClient
-
-        answers = asyncio.run(_asked(providers, HttpClient()))
+        answers = await asyncio.gather(*(_answer(provider, transport) for provider in providers))
+        tried = (_try_key(config, each, key, transport, limit) for each in providers for key in each.keys)
+        trials = await asyncio.gather(*tried)
     except AntiphonError as error:
-        yield CheckResult("fail", "network", str(error))
-        return
-    yield from (checked for checked, _ in answers)
-    skews = [skew for _, skew in answers if skew is not None]
-    if not skews:
-        return
-    skew = median(skews)
-    detail = f"{abs(skew):.0f} s {'fast' if skew > 0 else 'slow'} compared with the providers'"
-    if abs(skew) < _SKEW_WARNS:
-        yield CheckResult("ok", "clock", "agrees with the providers'")
-    else:
-        yield CheckResult(
-            "fail" if abs(skew) >= _SKEW_FAILS else "warn", "clock", f"{detail}; set it, or start a time service"
-        )
-
-
-async def _asked(providers: list[ProviderSettings], transport: Transport) -> list[tuple[CheckResult, float | None]]:
-    try:
-        return list(await asyncio.gather(*(_answer(provider, transport) for provider in providers)))
+        return [CheckResult("fail", "network", str(error))]
     finally:
         await transport.aclose()
+    skews = [skew for _, skew in answers if skew is not None]
+    return [*(checked for checked, _ in answers), *([_clock(median(skews))] if skews else []), *trials]
+
+
+def _clock(skew: float) -> CheckResult:
+    if abs(skew) < _SKEW_WARNS:
+        return CheckResult("ok", "clock", "agrees with the providers'")
+    detail = f"{abs(skew):.0f} s {'fast' if skew > 0 else 'slow'} compared with the providers'"
+    state: State = "fail" if abs(skew) >= _SKEW_FAILS else "warn"
+    return CheckResult(state, "clock", f"{detail}; set it, or start a time service")
 
 
 async def _answer(provider: ProviderSettings, transport: Transport) -> tuple[CheckResult, float | None]:
@@ -230,30 +223,20 @@ def _skew(date: str, now: float) -> float | None:
         return None
 
 
-async def _try_keys(config: Config) -> list[CheckResult]:
-    """What the providers say to each of our keys; a provider without keys is asked without one."""
-    from antiphon.http.client.client import HttpClient
-
-    transport, limit = HttpClient(), asyncio.Semaphore(_MOST_TRIALS)
-
-    async def try_one(settings: ProviderSettings, key: str) -> CheckResult:
-        source = Credential(secret=key).display_name
-        only = structs.replace(config, providers=(structs.replace(settings, keys=(key,)),), models=(), keys=())
-        only = structs.replace(only, gateway=structs.replace(config.gateway, client_keys=()))
-        try:
-            provider = LoadedConfig(only, transport).providers[settings.name]
-            async with limit:
-                trial = await try_key(provider, source)
-        except AntiphonError as error:
-            return CheckResult("fail", "key tried", f"{settings.name}: {source} {error}")
-        state: State = "warn" if trial.status in (404, 405) else _TRIAL_STATES[trial.verdict]
-        return CheckResult(state, "key tried", f"{settings.name}: {source} {trial.text}")
-
-    tried = [(settings, key) for settings in config.providers if not settings.is_offline for key in settings.keys]
+async def _try_key(
+    config: Config, settings: ProviderSettings, key: str, transport: Transport, limit: asyncio.Semaphore
+) -> CheckResult:
+    source = Credential(secret=key).display_name
+    only = structs.replace(config, providers=(structs.replace(settings, keys=(key,)),), models=(), keys=())
+    only = structs.replace(only, gateway=structs.replace(config.gateway, client_keys=()))
     try:
-        return list(await asyncio.gather(*(try_one(settings, key) for settings, key in tried)))
-    finally:
-        await transport.aclose()
+        provider = LoadedConfig(only, transport).providers[settings.name]
+        async with limit:
+            trial = await try_key(provider, source)
+    except AntiphonError as error:
+        return CheckResult("fail", "key tried", f"{settings.name}: {source} {error}")
+    state: State = "warn" if trial.status in (404, 405) else _TRIAL_STATES[trial.verdict]
+    return CheckResult(state, "key tried", f"{settings.name}: {source} {trial.text}")
 
 
 async def _shared(gateway: GatewaySettings) -> CheckResult:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
-from functools import reduce
-from operator import add
 from typing import Any
 
 from msgspec import structs
@@ -24,6 +22,7 @@ from antiphon_gateway.ledger.repricing import reprice
 from antiphon_gateway.ledger.spend import DIMENSIONS, Dimension, SpendRow, spend
 
 _RIGHT = ("calls", "failed", "prompt", "completion", "cost")
+_SUMMED = ("calls", "failed_calls", "prompt_tokens", "completion_tokens", "unpriced_calls", "estimated_calls")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -79,7 +78,7 @@ def _show(database: Database, arguments: argparse.Namespace) -> int:
     elif not rows:
         write([f"no usage recorded in {database.location} for that time"])
     else:
-        write(spend_table(rows, by))
+        write(spend_table([{**{name: getattr(row, name) for name in by}, **row.numbers} for row in rows], by))
     return 0
 
 
@@ -131,13 +130,15 @@ def _fields(row: SpendRow, by: Sequence[Dimension]) -> dict[str, Any]:
     }
 
 
-def spend_table(rows: Sequence[SpendRow], by: Sequence[Dimension]) -> Iterator[str]:
-    """Rows of spend and their sum, with what is unknown or estimated in it."""
-    lines = [[*(_name(getattr(row, name)) for name in by), *_numbers(row)] for row in rows]
+def spend_table(rows: Sequence[Mapping[str, Any]], by: Sequence[Dimension]) -> Iterator[str]:
+    """Rows of spend (`SpendRow.numbers`, with their names) and their sum, with what is unknown or estimated in it."""
+    lines = [[*(_name(row[name]) for name in by), *_numbers(row)] for row in rows]
+    total: dict[str, Any] = {name: sum(row[name] for row in rows) for name in _SUMMED}
     if len(rows) > 1:
-        lines.append(["total", *[""] * (len(by) - 1), *_numbers(reduce(add, rows))])
+        costs = [row["cost"] for row in rows if row["cost"] is not None]
+        lines.append(["total", *[""] * (len(by) - 1), *_numbers({**total, "cost": sum(costs) if costs else None})])
     yield from table([*by, *_RIGHT], lines, right_from=len(by))
-    unpriced, estimated = (sum(getattr(row, name) for row in rows) for name in ("unpriced_calls", "estimated_calls"))
+    unpriced, estimated = total["unpriced_calls"], total["estimated_calls"]
     if unpriced:
         calls, are = ("call", "is") if unpriced == 1 else ("calls", "are")
         yield f"{unpriced:,} {calls} without a known price {are} not in the cost; set one in [[prices]]"
@@ -146,10 +147,9 @@ def spend_table(rows: Sequence[SpendRow], by: Sequence[Dimension]) -> Iterator[s
         yield f"the tokens of {calls}: the provider reported none"
 
 
-def _numbers(row: SpendRow) -> list[str]:
-    cost = "unknown" if row.cost is None else f"${row.cost:,.4f}{'+?' if row.unpriced_calls else ''}"
-    tokens = (row.usage.prompt_tokens, row.usage.completion_tokens)
-    return [f"{row.calls:,}", f"{row.failed_calls:,}", *(f"{number:,}" for number in tokens), cost]
+def _numbers(row: Mapping[str, Any]) -> list[str]:
+    cost = "unknown" if row["cost"] is None else f"${row['cost']:,.4f}{'+?' if row['unpriced_calls'] else ''}"
+    return [*(f"{row[name]:,}" for name in _SUMMED[:4]), cost]
 
 
 def _name(value: object) -> str:

@@ -188,16 +188,8 @@ class GatewaySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     @property
     def limits(self) -> Limits:
         """The limits of the ports."""
-        return Limits(
-            max_connections=self.max_connections,
-            max_body_bytes=self.max_body_bytes,
-            max_buffered_bytes=self.max_buffered_bytes,
-            header_seconds=self.header_seconds,
-            body_seconds=self.body_seconds,
-            request_seconds=self.request_seconds,
-            write_seconds=self.write_seconds,
-            ping_seconds=self.keep_alive_seconds,
-        )
+        named = {name: getattr(self, name) for name in Limits.__struct_fields__ if name in self.__struct_fields__}
+        return Limits(**named, ping_seconds=self.keep_alive_seconds)
 
 
 class ProviderSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -22,8 +22,7 @@ from antiphon.providers.engine.provider import Provider
 from antiphon.providers.engine.reply import StreamReply, UpstreamFailed
 from antiphon.providers.routes import Target
 from antiphon.wire.output import ProviderError
-from antiphon_gateway.access.admission import TICKET, UPLOAD_ID, new_ticket
-from antiphon_gateway.access.client_keys import ClientKey
+from antiphon_gateway.access.client_keys import TICKET, UPLOAD_ID, ClientKey, new_ticket
 from antiphon_gateway.errors import provider_error_response
 from antiphon_gateway.generate.relay import Relay
 from antiphon_gateway.generate.whole_body import Whole

@@ -10,7 +10,7 @@ from math import inf
 from antiphon import __version__
 from antiphon.http.messages import Response
 from antiphon.providers.keys.ring import KeyRing
-from antiphon_gateway.access.admission import find_operator
+from antiphon_gateway.access.client_keys import find_operator
 from antiphon_gateway.runtime.metered import MeteredRequest
 
 

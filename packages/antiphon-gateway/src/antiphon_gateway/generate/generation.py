@@ -94,13 +94,14 @@ class Generation(MeteredRequest):
         model = seen.model
         record.streams, record.service_tier = bool(seen.stream), seen.service_tier or ""
         preparer.streams = record.streams
-        check_model_name(model)
         record.requested_model = model
         if not model:
             return self.refuse(ProviderError("the request has no model", "invalid_request", param="model"))
-        if key.is_checked and not key.may_use(model):
-            allowed = ", ".join(key.models)
-            return self.refuse(ProviderError(f"this key may not use model {model!r}; allowed: {allowed}", "permission"))
+        if key.is_checked:
+            check_model_name(model)
+            if not key.may_use(model):
+                message = f"this key may not use model {model!r}; allowed: {', '.join(key.models)}"
+                return self.refuse(ProviderError(message, "permission"))
         targets = self.loaded.resolve(model)
         if key.has_money_budget:
             priced = priced_targets(key, targets, self.loaded.prices)

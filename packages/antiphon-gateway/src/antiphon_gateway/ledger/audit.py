@@ -11,8 +11,7 @@ from msgspec import Struct, structs
 
 from antiphon.history.sql.database import Database
 from antiphon.http.messages import ClientRequest
-from antiphon_gateway.access.admission import forwarded_addresses
-from antiphon_gateway.access.client_keys import ClientKey
+from antiphon_gateway.access.client_keys import ClientKey, forwarded_addresses
 from antiphon_gateway.utc_time import now_microseconds, time_at
 
 LOCAL = "local"

@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Protocol
 
 from antiphon.http.server.application import Traffic
@@ -135,8 +134,8 @@ INTERVAL_SECONDS = 10.0
 _LONGEST_REASON = 200
 
 _Later = Callable[[float, Callable[[], None]], object]
-_Write = Callable[[int], None]
-"""Writes a line; the number is that of the refusals that it reports, 0 for a single one."""
+_Line = tuple[str, str, dict[str, object]]
+"""About one refusal, about several (after their number), and the fields of both."""
 
 
 class RefusalLog:
@@ -145,87 +144,66 @@ class RefusalLog:
     def __init__(self, interval: float = INTERVAL_SECONDS, later: _Later | None = None) -> None:
         self._interval = interval
         self._later = later
-        self._held: dict[tuple[str, str], _Held] = {}
+        self._held: dict[tuple[str, str], tuple[int, _Line]] = {}  # how many were not logged, and the line about them
 
     def add(self, key: ClientKey, reached: LimitReached) -> None:
         """A request of a client was refused by one of its limits."""
-        self._add((key.name, reached.limit), partial(_write_limit, key.name, reached))
+        refused = f"of key {key.name} refused: {reached.limit} reached"
+        fields = {
+            "event": "limit_reached",
+            "key": key.name,
+            "limit": reached.limit,
+            "used": round(reached.used, 6),
+            "allowed": reached.allowed,
+            "reset": reached.reset,
+            "retry_seconds": round(reached.wait, 3),
+        }
+        self._add((key.name, reached.limit), (f"request {refused}", f"more requests {refused}", fields))
 
     def add_unknown(self, record: Record, peer: str) -> None:
         """A request of a client that is not known was refused."""
-        self._add(("", str(record.status)), partial(_write_unknown, record, peer))
+        reason = record.error.message[:_LONGEST_REASON] if record.error is not None else ""
+        fields = {
+            "event": "refused",
+            "request_id": record.request_id,
+            "status": record.status,
+            "client_format": record.client_format,
+            "operation": record.operation,
+            "peer": peer,
+            "error": reason,
+        }
+        one = f"request from {peer} refused with {record.status}: {reason}"
+        several = f"more requests refused with {record.status}, the last one from {peer}"
+        self._add(("", str(record.status)), (one, several, fields))
 
     def flush(self) -> None:
         """Write what was counted so far."""
-        for held in self._held.values():
-            if held.count:
-                held.write(held.count)
-                held.count = 0
+        for which, (count, line) in self._held.items():
+            _write(count, line)
+            self._held[which] = 0, line
 
-    def _add(self, which: tuple[str, str], write: _Write) -> None:
-        held = self._held.get(which)
-        if held is not None:
-            held.count += 1
-            held.write = write
+    def _add(self, which: tuple[str, str], line: _Line) -> None:
+        if which in self._held:
+            self._held[which] = self._held[which][0] + 1, line
             return
-        self._held[which] = _Held(write)
-        write(0)
-        self._wait(which)
+        text, _, fields = line
+        logger.warning("%s", text, extra=fields)
+        self._wait(which, line)
 
-    def _wait(self, which: tuple[str, str]) -> None:
+    def _wait(self, which: tuple[str, str], line: _Line) -> None:
+        self._held[which] = 0, line
         later = self._later or asyncio.get_running_loop().call_later
         later(self._interval, lambda: self._end_interval(which))
 
     def _end_interval(self, which: tuple[str, str]) -> None:
-        held = self._held.pop(which)
-        if held.count:
-            held.write(held.count)
-            self._held[which] = _Held(held.write)
-            self._wait(which)
+        count, line = self._held.pop(which)
+        if count:
+            _write(count, line)
+            self._wait(which, line)
 
 
-class _Held:
-    """The refusals that were not logged, and how a line about them is written."""
-
-    __slots__ = ("count", "write")
-
-    def __init__(self, write: _Write) -> None:
-        self.count = 0
-        self.write = write
-
-
-def _write_limit(key: str, reached: LimitReached, more: int) -> None:
-    fields = {
-        "event": "limit_reached",
-        "key": key,
-        "limit": reached.limit,
-        "used": round(reached.used, 6),
-        "allowed": reached.allowed,
-        "reset": reached.reset,
-        "retry_seconds": round(reached.wait, 3),
-    }
-    if more:
-        fields["left_out"] = more
-        logger.warning("%s more requests of key %s refused: %s reached", more, key, reached.limit, extra=fields)
-    else:
-        logger.warning("request of key %s refused: %s reached", key, reached.limit, extra=fields)
-
-
-def _write_unknown(record: Record, peer: str, more: int) -> None:
-    reason = record.error.message[:_LONGEST_REASON] if record.error is not None else ""
-    fields = {
-        "event": "refused",
-        "request_id": record.request_id,
-        "status": record.status,
-        "client_format": record.client_format,
-        "operation": record.operation,
-        "peer": peer,
-        "error": reason,
-    }
-    if more:
-        fields["left_out"] = more
-        logger.warning(
-            "%s more requests refused with %s, the last one from %s", more, record.status, peer, extra=fields
-        )
-    else:
-        logger.warning("request from %s refused with %s: %s", peer, record.status, reason, extra=fields)
+def _write(count: int, line: _Line) -> None:
+    """Write a line about refusals that had none."""
+    _, text, fields = line
+    if count:
+        logger.warning("%s %s", count, text, extra={**fields, "left_out": count})

@@ -24,8 +24,7 @@ from antiphon.providers.engine.provider_call import Prepare, ProviderCall
 from antiphon.providers.engine.reply import UpstreamFailed
 from antiphon.providers.routes import Target
 from antiphon.wire.output import ProviderError
-from antiphon_gateway.access.admission import MAX_KEYLESS_BYTES, MAX_SETTINGS_BYTES
-from antiphon_gateway.access.client_keys import ClientKey
+from antiphon_gateway.access.client_keys import MAX_KEYLESS_BYTES, MAX_SETTINGS_BYTES, ClientKey
 from antiphon_gateway.errors import Overloaded, error_response, internal_error, provider_error_response, store_failure
 from antiphon_gateway.observe.record import Charge, Record
 from antiphon_gateway.routes import Endpoint
@@ -204,6 +203,7 @@ class MeteredRequest(ABC):
         if isinstance(error, WireError):
             return self.refuse(ProviderError(str(error), "invalid_request"))
         if isinstance(error, InvalidModelName):
+            self.record.requested_model = ""  # it may be of any length
             return self.refuse(ProviderError(str(error), "invalid_request", param="model"))
         if isinstance(error, RoutingError):
             models = visible_models(self.loaded.routes, self.key.may_use)
@@ -242,21 +242,12 @@ Handler: TypeAlias = Callable[[MeteredRequest], Awaitable[Response]]
 class SmallRequest(MeteredRequest):
     """A request that the gateway answers itself, by a function."""
 
-    def __init__(
-        self,
-        services: Services,
-        loaded: LoadedConfig,
-        request: ClientRequest,
-        endpoint: Endpoint,
-        key: ClientKey,
-        handler: Handler,
-    ) -> None:
-        super().__init__(services, loaded, request, endpoint, key)
-        self._handler = handler
+    handler: Handler
+    """Set by who makes it."""
 
     async def answer(self) -> Response:
         """What the function answers."""
-        return await self._handler(self)
+        return await self.handler(self)
 
 
 class SocketRequest(MeteredRequest):

@@ -64,19 +64,6 @@ class SharedStatus(Struct, frozen=True, kw_only=True):
     reason: str = ""
 
 
-class StoreScript:
-    """A Lua script that runs in the store: loaded once, then called by its hash."""
-
-    def __init__(self, source: str) -> None:
-        self.load: Command = ("SCRIPT", "LOAD", source)
-        """The command that loads it."""
-        self._hash = sha1(source.encode(), usedforsecurity=False).hexdigest()
-
-    def call(self, keys: Sequence[str], *values: str | float) -> Command:
-        """The command that runs it."""
-        return ("EVALSHA", self._hash, len(keys), *keys, *values)
-
-
 class RedisStore:
     """One process's connection, unavailable at first. `password` is read again for every connection."""
 
@@ -166,13 +153,18 @@ class RedisStore:
                 raise self._mark_unavailable(f"the server returned an error: {_error_text(answer)}", client)
         return answers
 
-    async def run_script(self, script: StoreScript, calls: Sequence[Command]) -> list[Any]:
-        """The replies to calls of a script, which is loaded if the server does not have it. Raises `SharedStoreUnavailable`."""
-        answers = await self.execute(calls)
+    async def run_script(self, source: str, calls: Sequence[Command]) -> list[Any]:
+        """The replies to a Lua script, called with each key and its values; it is loaded if the server does not have it.
+
+        Raises `SharedStoreUnavailable`.
+        """
+        digest = sha1(source.encode(), usedforsecurity=False).hexdigest()
+        commands: list[Command] = [("EVALSHA", digest, 1, *call) for call in calls]
+        answers = await self.execute(commands)
         missing = [number for number, answer in enumerate(answers) if isinstance(answer, Exception)]
         if missing:
-            await self.execute([script.load])
-            again = await self.execute([calls[number] for number in missing])
+            await self.execute([("SCRIPT", "LOAD", source)])
+            again = await self.execute([commands[number] for number in missing])
             if any(isinstance(answer, Exception) for answer in again):
                 raise SharedStoreUnavailable(f"shared store {self.address} does not keep the loaded script")
             for number, answer in zip(missing, again, strict=True):
@@ -264,7 +256,7 @@ _TIMEOUT = 1.0
 # KEYS: a bucket or a counter. ARGV of a bucket: "take", its size, what was taken without asking, the highest and the lowest
 # possible level, how many are wanted. ARGV of a counter: "add", tokens, nanodollars, when it expires, then the values of one
 # that does not exist, or none.
-_SCRIPT = StoreScript("""
+_SCRIPT = """
 local key = KEYS[1]
 if ARGV[1] == 'add' then
   if redis.call('EXISTS', key) == 1 then
@@ -291,7 +283,7 @@ local function text(value) return string.format('%.17g', value) end
 redis.call('HSET', key, 'at', text(now), 'level', text(level))
 redis.call('PEXPIRE', key, math.ceil((size - level) / size * 60000) + 1000)
 return {granted, text(level)}
-""")
+"""
 
 
 class RedisState:
@@ -321,12 +313,12 @@ class RedisState:
 
     async def load(self) -> None:
         """Load the script into a newly connected server. Raises `SharedStoreUnavailable`."""
-        await self.store.execute([_SCRIPT.load])
+        await self.store.execute([("SCRIPT", "LOAD", _SCRIPT)])
 
     async def take(self, reports: Sequence[BucketReport]) -> list[tuple[int, float]]:
         """What is granted of each bucket, and its level then. Raises `SharedStoreUnavailable`."""
         calls = [
-            _SCRIPT.call((f"{PREFIX}bucket:{one.name}",), "take", one.size, one.taken, one.most, one.least, one.wanted)
+            (f"{PREFIX}bucket:{one.name}", "take", one.size, one.taken, one.most, one.least, one.wanted)
             for one in reports
         ]
         return [(int(granted), float(level)) for granted, level in await self.store.run_script(_SCRIPT, calls)]
@@ -341,13 +333,12 @@ class RedisState:
         return totals
 
     async def _add(self, added: Mapping[Period, Amount], first: Mapping[Period, Amount]) -> dict[Period, Amount]:
-        calls = []
+        calls: list[Command] = []
         for period, amount in added.items():
             begins = first.get(period)
             given = () if begins is None else (begins.tokens, begins.nanodollars)
             expires = period.end * DAY_SECONDS + _KEPT_SECONDS
-            name = f"{PREFIX}spent:{period.name}"
-            calls.append(_SCRIPT.call((name,), "add", amount.tokens, amount.nanodollars, expires, *given))
+            calls.append((f"{PREFIX}spent:{period.name}", "add", amount.tokens, amount.nanodollars, expires, *given))
         answers = await self.store.run_script(_SCRIPT, calls)
         return {
             period: Amount(*(int(value or 0) for value in answer))

@@ -41,7 +41,7 @@ from antiphon_gateway.state.continuing import (
     unknown_answer,
     unknown_previous,
 )
-from antiphon_gateway.state.file import StateFile, drop_answer
+from antiphon_gateway.state.file import StateFile, drop_answer, drop_oldest
 from antiphon_gateway.threads import STATE
 
 logger = logging.getLogger("antiphon.gateway")
@@ -306,17 +306,18 @@ class AnswerStore:
 
     def _make_room(self, db: sqlite3.Connection, newest: int) -> None:
         """Delete what has expired, and above the limit the oldest that no other builds on."""
-        leaves = "FROM answers WHERE is_leaf AND status != 'upstream'"
-        expired = f"SELECT number {leaves} AND stored_at <= ? ORDER BY stored_at, number LIMIT 1"
+        expired = (
+            "SELECT number FROM answers WHERE is_leaf AND status != 'upstream' AND stored_at <= ?"
+            " ORDER BY stored_at, number LIMIT 1"
+        )
         for _ in range(_PURGED_AT_ONCE):
             row = db.execute(expired, (self._file.oldest,)).fetchone()
             if row is None:
                 break
             drop_answer(db, row[0])
         (count,) = db.execute("SELECT count(*) FROM answers WHERE status != 'upstream'").fetchone()
-        oldest = f"SELECT number {leaves} AND status != 'running' AND number != ? ORDER BY stored_at, number LIMIT 1"
-        while count > self._file.limit and (row := db.execute(oldest, (newest,)).fetchone()) is not None:
-            count -= drop_answer(db, row[0])
+        while count > self._file.limit and (dropped := drop_oldest(db, newest)):
+            count -= dropped
 
     # Answers that only their provider stored.
 

@@ -133,21 +133,25 @@ def drop_answer(db: sqlite3.Connection, number: int) -> int:
         number = parent
 
 
-def _make_room(db: sqlite3.Connection, owner: str | None, limit: int, newest: int) -> None:
-    find_used = "SELECT coalesce(sum(bytes), 0) FROM stored_bytes WHERE ?1 IS NULL OR owner = ?1"
-    find_oldest = (
+def drop_oldest(db: sqlite3.Connection, newest: int, owner: str | None = None) -> int:
+    """Remove the oldest answer, of one owner or of all, that no other continues and that is not `newest`; 0 if there is none."""
+    find = (
         "SELECT number FROM answers WHERE is_leaf AND status != 'upstream' AND status != 'running' AND number != ?2"
         " AND (?1 IS NULL OR owner = ?1) ORDER BY stored_at, number LIMIT 1"
     )
+    oldest = db.execute(find, (owner, newest)).fetchone()
+    return 0 if oldest is None else drop_answer(db, oldest[0])
+
+
+def _make_room(db: sqlite3.Connection, owner: str | None, limit: int, newest: int) -> None:
+    find_used = "SELECT coalesce(sum(bytes), 0) FROM stored_bytes WHERE ?1 IS NULL OR owner = ?1"
     while (used := db.execute(find_used, (owner,)).fetchone()[0]) > limit:
-        oldest = db.execute(find_oldest, (owner, newest)).fetchone()
-        if oldest is None:
+        if not drop_oldest(db, newest, owner):
             whose = "all clients" if owner is None else "this client"
             raise StateLimitReached(
                 f"stored responses and conversations of {whose} would have {used:,} bytes, more than {limit:,} "
                 "(gateway.state_bytes); nothing was stored. Delete conversations or background responses, or raise it"
             )
-        drop_answer(db, oldest[0])
 
 
 # The tables, as they came. A migration runs in one transaction. A process of the version before that has the file open gets

@@ -8,8 +8,7 @@ import pytest
 
 from antiphon.http.messages import ClientRequest, Response
 from antiphon.wire import formats
-from antiphon_gateway.access.admission import admit_client, refuse_route
-from antiphon_gateway.access.client_keys import ClientKey, hash_key
+from antiphon_gateway.access.client_keys import ClientKey, admit_client, hash_key, refuse_route
 from antiphon_gateway.config.settings import ClientKeySettings, Config, ProviderSettings
 from antiphon_gateway.routes import Endpoint, NoRoute, match_route
 from antiphon_gateway.runtime.loaded import LoadedConfig

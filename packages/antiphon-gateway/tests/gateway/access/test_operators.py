@@ -9,8 +9,7 @@ import pytest
 
 from antiphon.http.client.client import HttpClient
 from antiphon.http.messages import ClientRequest
-from antiphon_gateway.access.admission import LOCAL_OPERATOR, find_operator, forwarded_addresses
-from antiphon_gateway.access.client_keys import ClientKey, hash_key
+from antiphon_gateway.access.client_keys import LOCAL_OPERATOR, ClientKey, find_operator, forwarded_addresses, hash_key
 from antiphon_gateway.config.settings import ClientKeySettings, Config
 from antiphon_gateway.routes import ROUTES
 from antiphon_gateway.runtime.loaded import LoadedConfig

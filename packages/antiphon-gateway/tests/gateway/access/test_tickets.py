@@ -6,9 +6,8 @@ import pytest
 
 from antiphon.http.client.client import HttpClient
 from antiphon.providers.cloud.signers import Authentication
-from antiphon_gateway.access import admission
-from antiphon_gateway.access.admission import TICKET, UPLOAD_ID, new_ticket, ticket_client
-from antiphon_gateway.access.client_keys import hash_key
+from antiphon_gateway.access import client_keys
+from antiphon_gateway.access.client_keys import TICKET, UPLOAD_ID, hash_key, new_ticket, ticket_client
 from antiphon_gateway.config.settings import ClientKeySettings, Config, ProviderSettings
 from antiphon_gateway.runtime.loaded import LoadedConfig
 
@@ -44,7 +43,7 @@ def test_a_gateway_with_nothing_but_token_sources_signs_with_a_random_key(monkey
     loaded = loaded_with("", CLIENT, providers=(CLOUD,))
     ticket = new_ticket(loaded, CLIENT, UPLOAD)
     assert name_of(ticket, loaded) == CLIENT
-    monkeypatch.setattr(admission, "_PROCESS_KEY", b"another")
+    monkeypatch.setattr(client_keys, "_PROCESS_KEY", b"another")
     assert name_of(ticket, loaded) is None
 
 

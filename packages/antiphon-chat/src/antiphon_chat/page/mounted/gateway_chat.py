@@ -35,8 +35,7 @@ from antiphon_chat.page.request import ApiError, error_response
 from antiphon_chat.shared.models import ChatModels
 from antiphon_chat.shared.session import TurnSettings, open_chat_store
 from antiphon_chat.shared.toolbox import Toolboxes
-from antiphon_gateway.access.admission import MAX_KEYLESS_BYTES
-from antiphon_gateway.access.client_keys import ClientKey
+from antiphon_gateway.access.client_keys import MAX_KEYLESS_BYTES, ClientKey
 from antiphon_gateway.app import Gateway
 from antiphon_gateway.config.settings import ChatPageSettings
 from antiphon_gateway.runtime.loaded import LoadedConfig
