@@ -18,6 +18,7 @@ from antiphon.wire.delta import (
     Failed,
     Finished,
 )
+from antiphon.wire.inbound import client_formats
 from antiphon.wire.rules import name_set
 from support.wire_formats import CHAT
 from wire.openai_chat.bodies import FORMAT, all_streams, assembled, chunk, encoded, event, read_all
@@ -146,10 +147,24 @@ def test_errors_inside_a_stream_are_failures(data: bytes, kind: str) -> None:
     assert reader.close() == []
 
 
-def test_a_plain_error_instead_of_a_stream_is_read() -> None:
-    last = read_all(b'{"error": {"message": "slow down", "code": 429}}', 9)[-1]
+@pytest.mark.parametrize("before", [b"", b": waiting\n\n", event(b'{"id":"1","choices":[]}')])
+@pytest.mark.parametrize("after", [b"", b"\n", b"\n\n: still here\n\n"])
+def test_a_plain_error_instead_of_events_is_read(before: bytes, after: bytes) -> None:
+    last = read_all(before + b'{"error": {"message": "slow down",\n\n "code": 429}}' + after, 9)[-1]
     assert isinstance(last, Failed)
     assert (last.error.kind, last.error.message) == ("rate_limit", "slow down")
+
+
+def test_a_host_may_name_its_fields_as_we_name_extras() -> None:
+    fields = {"choice": [1], "message": "hello", "finish_reason": 5, "whole": {}, "response": "x"}
+    body = {"id": "1", "choices": [{"index": 0, "message": {"content": "a"}, "finish_reason": "stop"}], **fields}
+    chat = client_formats["openai-chat"]
+    written = chat.write_response(chat.read_response(body)).body
+    assert written.items() >= fields.items()
+    deltas = read_all(stream({**chunk({"content": "a"}), **fields}, STOP))
+    for name in ("openai-chat", "openai-completions"):
+        writer = client_formats[name].stream_writer()
+        assert b"DONE" in b"".join(map(writer.write, deltas)) + writer.close()
 
 
 def test_done_ends_a_stream_with_or_without_a_reason() -> None:

@@ -30,7 +30,7 @@ from antiphon.wire.openai_chat.stream_writer import ChatPart
 from antiphon.wire.openai_chat.stream_writer import StreamWriter as ChatStreamWriter
 from antiphon.wire.output import ModelOutput
 from antiphon.wire.request import Message, ModelRequest
-from antiphon.wire.rules import json_type_name
+from antiphon.wire.rules import each, json_type_name
 from antiphon.wire.spec import FormatSpec, SequenceRule
 from antiphon.wire.streams.sse import SseEvent
 from antiphon.wire.streams.writer import encode_line
@@ -155,7 +155,7 @@ def write_logprobs(logprobs: Any) -> dict[str, Any] | None:
         "tokens": [token.get("token") for token in tokens],
         "token_logprobs": [token.get("logprob") for token in tokens],
         "top_logprobs": [
-            {str(other.get("token")): other.get("logprob") for other in token.get("top_logprobs") or ()}
+            {str(other.get("token")): other.get("logprob") for _, other in each(token, "top_logprobs")}
             for token in tokens
         ],
         "text_offset": offsets,

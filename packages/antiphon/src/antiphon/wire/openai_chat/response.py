@@ -1,7 +1,8 @@
 """Chat Completions responses, with stop reasons and usage.
 
 Each choice is a candidate: the first becomes the `ModelOutput`, the others its `others`. What no part holds is kept in
-`native["openai-chat"]`: keys of the body under their own names, keys of a choice in `choice`, of its message in `message`. The
+`native["openai-chat"]`: keys of the body under their own names (in `response` where those have another meaning there), keys of a
+choice in `choice`, of its message in `message`. The
 stop reason follows from the parts (calls mean `tool_calls`), because hosts report wrong ones; the host's own `finish_reason` is
 kept where ours would differ. A choice of unknown shape stays whole in `whole`.
 
@@ -56,6 +57,7 @@ USAGE = UsageTable(
     Count("completion_tokens_details.reasoning_tokens", "reasoning"),
 )
 _CHOICE_EXTRAS = ("finish_reason", "choice", "message", "whole")
+_RESERVED = (*_CHOICE_EXTRAS, "choices", "response")
 _NOT_ID = re.compile(r"[^a-zA-Z0-9_-]+")
 _CACHED = ("prompt_cache_hit_tokens", "cache_read_input_tokens", "cached_tokens", "num_cached_tokens")
 _BASIC_FIELDS = frozenset({"prompt_tokens", "completion_tokens", "total_tokens"})
@@ -94,8 +96,21 @@ def _read_head(body: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         if (key in ("id", "model") and type(value) is str) or (key == "created" and type(value) is int):
             fields[key] = value
         else:
-            native[key] = value
+            keep_field(native, key, value)
     return fields, native
+
+
+def keep_field(extras: dict[str, Any], name: str, value: Any) -> None:
+    """Keep a field of the body among the extras."""
+    if name in _RESERVED:
+        extras["response"] = {**extras.get("response", {}), name: value}
+    else:
+        extras[name] = value
+
+
+def body_fields(extras: dict[str, Any]) -> dict[str, Any]:
+    """The fields of the body among the extras."""
+    return {**{name: extras[name] for name in extras if name not in _RESERVED}, **extras.get("response", {})}
 
 
 def _read_choice(choice: Any, index: int, fields: dict[str, Any]) -> ModelOutput:
@@ -180,7 +195,7 @@ def write_stop_reason(
 def write_response(output: ModelOutput, losses: Losses) -> dict[str, Any]:
     """A body as Chat Completions clients expect it."""
     native = output.native or {}
-    own = dict(native.get(FORMAT, {}))
+    own = native.get(FORMAT, {})
     is_same_format = output.format == FORMAT
     body: dict[str, Any] = {
         "id": output.id if is_same_format else completion_id(output.id),
@@ -189,7 +204,7 @@ def write_response(output: ModelOutput, losses: Losses) -> dict[str, Any]:
     if not is_same_format or output.created is not None:
         body["created"] = int(time.time()) if output.created is None else output.created
     body["model"] = output.model
-    choices = own.pop("choices", output)
+    choices = own.get("choices", output)
     if choices is output:
         candidates = (output, *output.others)
         body["choices"] = [_write_choice(candidate, index, losses) for index, candidate in enumerate(candidates)]
@@ -197,7 +212,7 @@ def write_response(output: ModelOutput, losses: Losses) -> dict[str, Any]:
         body["choices"] = choices
     if output.usage is not None:
         body["usage"] = write_usage(output.usage)
-    body.update((key, value) for key, value in own.items() if key not in _CHOICE_EXTRAS)
+    body.update(body_fields(own))
     return body
 
 

@@ -21,7 +21,7 @@ from antiphon.wire.delta import Started, UsageReported
 from antiphon.wire.openai_chat import FORMAT
 from antiphon.wire.openai_chat.choice_reader import ChoiceReader
 from antiphon.wire.openai_chat.errors import read_error
-from antiphon.wire.openai_chat.response import read_usage
+from antiphon.wire.openai_chat.response import keep_field, read_usage
 from antiphon.wire.openai_chat.shapes import CHUNK_CHOICES, CHUNKS, Chunk
 from antiphon.wire.output import MAX_CANDIDATES, ProviderError
 from antiphon.wire.shapes import Loose
@@ -55,9 +55,8 @@ class StreamReader(CandidateReader[Chunk, ChoiceReader]):
 
     def _cut(self) -> ProviderError:
         """Why the end is missing: the host may have sent a plain error instead of a stream."""
-        ignored = self._bytes.ignored.lstrip()
-        if ignored[:1] in (b"{", b"["):
-            error = read_error(ignored)
+        if self._bytes.bare:
+            error = read_error(bytes(self._bytes.bare))
             if error.kind != "unknown" or error.code is not None:
                 return error
         return CUT
@@ -107,7 +106,9 @@ class StreamReader(CandidateReader[Chunk, ChoiceReader]):
             return
         head = CHUNKS.fit({**value, "choices": [], "usage": None})
         if type(head) is Loose:
-            self._extras.update((key, field) for key, field in head.more.items() if key != "p")
+            for key, field in head.more.items():
+                if key != "p":
+                    keep_field(self._extras, key, field)
             head = head.shape
         self._read_event(head)
         if type(choices) is list and choices:

@@ -23,7 +23,7 @@ from antiphon.wire.openai_chat.assistant import AssistantWriter
 from antiphon.wire.openai_chat.content import NAME, THINKING_BLOCK
 from antiphon.wire.openai_chat.dialects import REASONING_FIELDS
 from antiphon.wire.openai_chat.errors import write_error
-from antiphon.wire.openai_chat.response import completion_id, write_stop_reason, write_usage
+from antiphon.wire.openai_chat.response import body_fields, completion_id, write_stop_reason, write_usage
 from antiphon.wire.output import ProviderError
 from antiphon.wire.provenance import is_legacy_function, spelling_in, with_source
 from antiphon.wire.shapes import as_dict
@@ -91,7 +91,7 @@ class StreamWriter(EventWriter[ChatPart]):
             "object": "chat.completion.chunk",
             "created": int(time.time()) if started.created is None else started.created,
             "model": self._model or started.model,
-            **extras,
+            **body_fields(extras),
         }
         self._chunk_start = b"data: " + encode_line(self._head)[:-1] + b',"choices":[{"index":'
         self._open_choices(0)
@@ -186,11 +186,10 @@ class StreamWriter(EventWriter[ChatPart]):
         self._open_choices(candidate)
         lose_stop_sequence(finished.stop_sequence, self.losses, NAME)
         own = own_extras(finished.native, self.losses, "native", FORMAT)
-        choice, message = own.pop("choice", {}), own.pop("message", {})
         parts = self._parts_by_choice[candidate]
         reason = write_stop_reason(finished.stop_reason, parts, is_same_format=self._is_own, losses=self.losses)
-        reason = own.pop("finish_reason", reason)
-        self._add(candidate, message)
-        last = {"index": candidate, "delta": {}, "logprobs": None, "finish_reason": reason, **choice}
-        self._head = {**self._head, **own}
+        reason = own.get("finish_reason", reason)
+        self._add(candidate, own.get("message", {}))
+        last = {"index": candidate, "delta": {}, "logprobs": None, "finish_reason": reason, **own.get("choice", {})}
+        self._head = {**self._head, **body_fields(own)}
         self._emit({**self._head, "choices": [last]})

@@ -1,16 +1,15 @@
 """The JSON objects of a stream, from bytes that may be cut anywhere.
 
 With `alt=sse` a stream is server-sent events; without it, one growing JSON array. The first byte that is not white space
-decides: `[` or `{` starts JSON, anything else events. In the array an object ends where its braces close: an object on
-several lines is found by its last line, a complete one by one match, any other string by string. No byte is scanned more
-than a few times. An array without its closing bracket was cut.
-
-Between events a failing server writes its error as bare JSON, without `data:`; `rest` is what followed the last event.
+decides: `[` or `{` starts JSON, anything else events. In the array an object ends where its braces close: a complete one is
+found by one match, any other string by string. No byte is scanned more than a few times. An array without its closing bracket
+was cut.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 import msgspec
 
@@ -29,13 +28,9 @@ def _object_pattern(levels: int) -> bytes:
     return rb'\{[^"{}]*+(?:(?:' + inner + rb')[^"{}]*+)*+\}'
 
 
-_LAST_LINE = b"\n}"
-_BEFORE = b" \t\r\n,"
-_skip_value = msgspec.json.Decoder(msgspec.Raw).decode
 _OBJECT = re.compile(_object_pattern(_MAX_DEPTH), re.DOTALL)
 _TO_QUOTE = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
 _BRACE = re.compile(r'\\.|["{}]', re.DOTALL)
-_MARGIN = 8  # bytes before a chunk that show whether it begins a line
 _OPEN, _CLOSE, _QUOTE, _ARRAY, _ARRAY_END = b'{}"[]'
 
 
@@ -45,46 +40,26 @@ class JsonStreamReader:
     def __init__(self) -> None:
         self._kind: SseReader | _ArrayReader | None = None
         self._held = b""
-        self._after_event: list[bytes] = [b"\n"]
-        self._tail = b"\n"
-        self._is_between = False
-
-    def feed(self, data: bytes) -> list[SseEvent]:
+        self.feed: Callable[[bytes], list[SseEvent]] = self._begin
         """Raises `SseOverflow` if an object exceeds the limit."""
-        if self._is_between:
-            event = _single_event(data)
-            if event is not None:
-                self._after_event = [data]
-                self._tail = b"\n"
-                return [SseEvent(b"", event)]
-        reader = self._kind
-        if reader is None:
-            data = self._held + data
-            unmarked = data.removeprefix(_BOM)
-            start = unmarked.lstrip(_SPACE)
-            if not start or _BOM.startswith(start):
-                blanks = unmarked[: len(unmarked) - len(start)]  # the last one is enough
-                self._held = data[: len(data) - len(unmarked)] + blanks[-1:] + start
-                return []
-            self._held = b""
-            reader = self._kind = _ArrayReader() if start[0] in (_ARRAY, _OPEN) else SseReader()
-            if isinstance(reader, _ArrayReader):
-                data = start
-        if isinstance(reader, _ArrayReader):
-            return reader.feed(data)
-        events = reader.feed(data)
-        if events:
-            self._after_event = [self._tail]
-        self._after_event.append(data)
-        self._tail = data[-_MARGIN:] if len(data) >= _MARGIN else (self._tail + data)[-_MARGIN:]
-        self._is_between = self._tail.endswith((b"\n\n", b"\n\r\n"))
-        return events
+
+    def _begin(self, data: bytes) -> list[SseEvent]:
+        """Decide by the first byte what the stream is; the reader of that gets all others."""
+        data = self._held + data
+        unmarked = data.removeprefix(_BOM)
+        start = unmarked.lstrip(_SPACE)
+        if not start or _BOM.startswith(start):
+            blanks = unmarked[: len(unmarked) - len(start)]  # the last one is enough
+            self._held = data[: len(data) - len(unmarked)] + blanks[-1:] + start
+            return []
+        is_json = start[0] in (_ARRAY, _OPEN)
+        self._kind = _ArrayReader() if is_json else SseReader()
+        self.feed = self._kind.feed
+        return self.feed(start if is_json else data)
 
     def close(self) -> list[SseEvent]:
         """The objects that waited for a missing line end."""
-        if isinstance(self._kind, SseReader):
-            return self._kind.close()
-        return [] if self._kind is None else self._kind.feed(b"", is_last=True)
+        return [] if self._kind is None else self._kind.close()
 
     @property
     def is_complete(self) -> bool:
@@ -98,21 +73,8 @@ class JsonStreamReader:
 
     @property
     def rest(self) -> bytes:
-        """The bare JSON after the last event."""
-        after = b"".join(self._after_event).replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-        start = after.rfind(b"\n{")
-        return after[start + 1 :] if start >= 0 and after.rfind(b"\ndata:") < start else b""
-
-
-def _single_event(data: bytes) -> bytes | None:
-    """The data of the event, if `data` is exactly one."""
-    if data[:6] == b"data: ":
-        line = data.find(b"\n")
-        if line == len(data) - 3 and data.endswith(b"\r\n\r\n") and data.find(b"\r") == line - 1:
-            return data[6:-4]
-        if line == len(data) - 2 and data.endswith(b"\n\n") and data.find(b"\r") < 0:
-            return data[6:-2]
-    return None
+        """The bare JSON after the last event, which is a failing server's error."""
+        return bytes(self._kind.bare) if isinstance(self._kind, SseReader) else b""
 
 
 class _ArrayReader:
@@ -131,7 +93,7 @@ class _ArrayReader:
     def is_complete(self) -> bool:
         return self._depth == 0 and (self._is_closed or not self._is_array)
 
-    def feed(self, data: bytes, *, is_last: bool = False) -> list[SseEvent]:
+    def feed(self, data: bytes) -> list[SseEvent]:
         buffer = self._buffer
         buffer += data
         if self._is_array is None:
@@ -139,22 +101,14 @@ class _ArrayReader:
             self._at = 1 if self._is_array else 0
         found: list[SseEvent] = []
         start = 0
-        has_lines = False if is_last else None  # None: not known yet
         while self._depth or self._next_object():
             if not self._depth:
                 start = self._at
-                if has_lines is None:
-                    has_lines = self._split_by_lines(found)
-                    if self._at > start:
-                        start = self._at
-                        continue
                 whole = _OBJECT.match(buffer, start)
                 if whole is not None:
                     found.append(SseEvent(b"", whole[0]))
                     start = self._at = whole.end()
                     continue
-                if has_lines:
-                    break  # the last line of this object is still missing
             if not self._scan_to_end():
                 break
             found.append(SseEvent(b"", bytes(buffer[start : self._at])))
@@ -165,21 +119,9 @@ class _ArrayReader:
             raise SseOverflow
         return found
 
-    def _split_by_lines(self, found: list[SseEvent]) -> bool:
-        """Take the objects written on several lines, as Google does: the last line is a single brace.
-
-        It is the last line only if the text up to it is valid JSON. Returns whether there were only such objects.
-        """
-        *pieces, _ = bytes(self._buffer[self._at :]).split(_LAST_LINE)
-        for piece in pieces:
-            whole = piece.lstrip(_BEFORE) + _LAST_LINE
-            try:
-                _skip_value(whole)
-            except (msgspec.DecodeError, RecursionError):
-                return False
-            found.append(SseEvent(b"", whole))
-            self._at += len(piece) + len(_LAST_LINE)
-        return bool(pieces)
+    def close(self) -> list[SseEvent]:
+        """Nothing: an object ends with its brace."""
+        return []
 
     def _next_object(self) -> bool:
         """Move to the next object; False if it has not arrived."""

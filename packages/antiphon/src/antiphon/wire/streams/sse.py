@@ -13,7 +13,7 @@ MAX_EVENT = 64 * 1024 * 1024
 """An event of more bytes than this is an attack or a fault."""
 
 
-MAX_IGNORED = 64 * 1024
+MAX_BARE = 64 * 1024
 
 
 class SseOverflow(Exception):
@@ -41,24 +41,26 @@ class SseReader:
         self._held = b""  # a CR that may be half of a CRLF, or the beginning of a byte order mark
         self._is_first = True
         self._is_between = False  # nothing is pending or held
-        self.ignored = b""
-        """What was no event: a server that fails may send its error as plain JSON."""
+        self.bare = bytearray()
+        """JSON without `data:` after the last event: a server that fails may send its error so."""
 
     def feed(self, data: bytes) -> list[SseEvent]:
+        bare = self.bare
+        if self._is_between and not bare:
+            event = _single_event(data)  # as servers mostly send them
+            if event is not None:
+                return [event]
         if self._is_between and data.endswith(b"\n\n") and b"\r" not in data:
-            blocks = data[:-2].split(b"\n\n")  # whole events, as servers mostly send them
+            blocks = data[:-2].split(b"\n\n")
         else:
             blocks = self._complete_blocks(data)
         events: list[SseEvent] = []
         for block in blocks:
-            if block.startswith(b"data: ") and b"\n" not in block:
-                events.append(SseEvent(b"", block[6:]))
-                continue
-            name, _, value = block.partition(b"\ndata: ")
-            if value and name.startswith(b"event: ") and b"\n" not in value and b"\n" not in name:
-                events.append(SseEvent(name[7:].strip(), value))
-            else:
+            event = None if bare else _single_event(block + b"\n\n")
+            if event is None:
                 self._read_block(block, events)
+            else:
+                events.append(event)
         return events
 
     def _complete_blocks(self, data: bytes) -> list[bytes]:
@@ -94,7 +96,7 @@ class SseReader:
 
     def _read_block(self, block: bytes, events: list[SseEvent]) -> None:
         """The event that the lines of a block make, if they hold data."""
-        name = b""
+        name, bare = b"", self.bare
         data: list[bytes] = []
         for line in block.split(b"\n"):
             if line.startswith(b"data:"):
@@ -103,10 +105,14 @@ class SseReader:
                 name = line[6:].strip()
             elif line == b"data":
                 data.append(b"")
+            else:
+                is_bare = (bare and line[:1] != b":") or line.startswith((b"{", b"["))
+                if is_bare and len(bare) < MAX_BARE:
+                    bare += line[:MAX_BARE] + b"\n"
+                continue
+            bare.clear()
         if data:
             events.append(SseEvent(name, data[0] if len(data) == 1 else b"\n".join(data)))
-        elif len(self.ignored) < MAX_IGNORED:
-            self.ignored += block[: MAX_IGNORED - len(self.ignored)] + b"\n\n"
 
     def _cleaned(self, data: bytes) -> bytes:
         """The data with LF at the end of every line and without a byte order mark."""
@@ -124,3 +130,23 @@ class SseReader:
 
 
 _MARK = b"\xef\xbb\xbf"
+
+
+def _single_event(data: bytes) -> SseEvent | None:
+    """The event, if `data` is exactly one, with a line of data and perhaps its name before that."""
+    name = b""
+    if data[:6] == b"data: ":
+        end = data.find(b"\n")
+        if end == len(data) - 3 and data.find(b"\r") == end - 1 and data.endswith(b"\r\n\r\n"):
+            return SseEvent(name, data[6 : end - 1])
+        start = 6
+    elif data[:7] == b"event: ":
+        line = data.find(b"\n")
+        name, start = data[7:line].strip(), line + 7
+        if data[line:start] != b"\ndata: ":
+            return None
+        end = data.find(b"\n", start)
+    else:
+        return None
+    is_whole = end == len(data) - 2 and data[end:] == b"\n\n" and b"\r" not in data
+    return SseEvent(name, data[start:end]) if is_whole else None
