@@ -1,4 +1,4 @@
-"""Write the reference pages that the program itself knows: commands, configuration, metrics, models.
+"""Write the reference pages that the program itself knows: commands, configuration, events, metrics, models.
 
 python tools/reference_pages.py            write them
 python tools/reference_pages.py --check    only compare; exit code 1 if one is out of date
@@ -13,15 +13,26 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin
 
+import msgspec
 from document_capabilities import tables
 
+import antiphon
 from antiphon.cli import COMMANDS, load_command
 from antiphon_gateway.config.settings import config_schema
 from antiphon_gateway.observe.metrics import Metrics
 
 REFERENCE = Path(__file__).resolve().parent.parent / "docs" / "reference"
+_KINDS = {
+    "str": "text",
+    "int": "number",
+    "float": "number",
+    "bool": "true or false",
+    "datetime": "time",
+    "NoneType": "null",
+}
 _MADE = "<!-- made by tools/reference_pages.py -->\n\n"
 _INTRODUCTION = {
     "commands.md": """# Commands
@@ -32,6 +43,11 @@ Every command with its options. How they are used: [Command line](cli.md).
 
 Every key of `antiphon.toml`. A file starts with a few of them: [Gateway](../gateway/gateway.md#configuration).
 `antiphon serve --check` reports what is wrong in a file, with its line; `--schema` prints this as a JSON Schema for editors.
+""",
+    "events.md": """# Events
+
+What a stream of the loop contains. As JSON, for instance in [server-sent events](../library/web.md#what-a-browser-gets), an event
+has its name in the field `type`, and these fields. Guide: [Tool loop](../library/loop.md#events).
 """,
     "metrics.md": """# Metrics
 
@@ -51,6 +67,7 @@ def pages() -> dict[str, str]:
     made = {
         "commands.md": _commands(),
         "configuration.md": _configuration(),
+        "events.md": _events(),
         "metrics.md": _metrics(),
         "models.md": tables(),
     }
@@ -135,6 +152,31 @@ def _about(field: dict[str, Any]) -> str:
     if choices:
         text += " One of " + ", ".join(f"`{json.dumps(choice)}`" for choice in choices) + "."
     return _cell(text)
+
+
+def _events() -> str:
+    events = get_args(antiphon.LoopEvent)
+    rows = []
+    for event in events:
+        fields = "; ".join(f"`{field.name}` {_kind(field.type)}" for field in msgspec.structs.fields(event))
+        rows.append(f"| `{event.__name__}` | {fields} | {_cell(inspect.getdoc(event) or '')} |")
+    names = ["LoopEvent", *(event.__name__ for event in events)]
+    places = (f"antiphon.{name}" if hasattr(antiphon, name) else f"antiphon.conversation.{name}" for name in names)
+    table = "\n".join(["| event | fields | when |", "| --- | --- | --- |", *rows])
+    return "\n\n".join([table, "## In Python", *(f"::: {place}" for place in places)])
+
+
+def _kind(annotation: Any) -> str:
+    """What a field is in JSON. Objects have the name of their class, which the other pages describe."""
+    if get_origin(annotation) is Literal:
+        return "one of " + ", ".join(f"`{choice}`" for choice in get_args(annotation))
+    if get_origin(annotation) is tuple:
+        return f"list of {_kind(get_args(annotation)[0])}"
+    if get_origin(annotation) in (Union, UnionType):
+        return " or ".join(map(_kind, get_args(annotation)))
+    if annotation is Any:
+        return "any value"
+    return _KINDS.get(annotation.__name__, annotation.__name__)
 
 
 def _metrics() -> str:
