@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import msgspec
-from jsonschema_rs import validator_for
 
 from antiphon_devtools.conform.case import ClientOnly
 from antiphon_devtools.conform.conversation import Reply
@@ -93,6 +92,8 @@ def _structured(reply: Reply, schema: dict[str, Any]) -> Iterator[Finding]:
 
 def _misfits(value: Any, schema: dict[str, Any], where: str) -> Iterator[str]:
     """How a value differs from a schema."""
+    from jsonschema_rs import validator_for
+
     for error in validator_for(schema).iter_errors(value):
         place = "".join(f"[{name}]" if isinstance(name, int) else f".{name}" for name in error.instance_path)
         yield f"{where}{place}: {error.message}"
