@@ -27,8 +27,8 @@ from antiphon.http.messages import Response
 from antiphon.logs import configure_logs
 from antiphon_gateway import app
 from antiphon_gateway.access.client_keys import hash_key
+from antiphon_gateway.app import HANDLERS, REQUESTS
 from antiphon_gateway.config.settings import ClientKeySettings, GatewaySettings, LedgerSettings
-from antiphon_gateway.endpoints.handlers import HANDLERS, REQUESTS
 from antiphon_gateway.endpoints.tokens import TokenCount
 from antiphon_gateway.routes import ROUTES, Route
 from antiphon_gateway.runtime.metered import MeteredRequest

@@ -11,9 +11,9 @@ from playwright.sync_api import Browser as Chromium
 from playwright.sync_api import Locator, Page, Route, expect
 
 from antiphon_gateway.access.client_keys import hash_key
-from antiphon_gateway.admin import status_login
-from antiphon_gateway.admin.status_login import LoginAttempts
 from antiphon_gateway.config.settings import ClientKeySettings
+from antiphon_gateway.endpoints import keyless
+from antiphon_gateway.endpoints.keyless import LoginAttempts
 from gateway.rig import MODELS, Rig, rig
 from page.conftest import axe_violations
 from page.window import PHONE
@@ -90,7 +90,7 @@ def _is_fault(text: str) -> bool:
 def reader(
     chromium: Chromium, gateway: Rig, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Reader]:
-    monkeypatch.setattr(status_login, "attempts", LoginAttempts())
+    monkeypatch.setattr(keyless, "attempts", LoginAttempts())
     options = {"locale": "en-GB", "reduced_motion": "reduce", **DESKTOP, **getattr(request, "param", {})}
     context = chromium.new_context(**options)
     try:

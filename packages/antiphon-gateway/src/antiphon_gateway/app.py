@@ -1,7 +1,8 @@
 """`Gateway`: decides on the head of a request and makes the `MeteredRequest` that answers it.
 
 `admit` needs no body (`access.client_keys`). One `LoadedConfig` is taken on admission and used to the end, even if the
-configuration is reloaded meanwhile. Every error is returned in the format of the endpoint.
+configuration is reloaded meanwhile. Every error is returned in the format of the endpoint. What answers is found by the action of
+the endpoint: a kind of `MeteredRequest`, or the function `handle_<action>`.
 """
 
 from __future__ import annotations
@@ -16,11 +17,20 @@ from antiphon.http.origin import cors_headers, preflight_response
 from antiphon.http.server.application import Application, Handler, Refusal
 from antiphon.http.server.websocket import SocketSession, WebSocket
 from antiphon_gateway.access.client_keys import ClientKey, admit_client, refuse_route
+from antiphon_gateway.admin import credentials
+from antiphon_gateway.admin import handlers as admin
 from antiphon_gateway.config.reload import ConfigReloader
 from antiphon_gateway.config.settings import Config
-from antiphon_gateway.endpoints.handlers import HANDLERS, KEPT, REQUESTS
+from antiphon_gateway.endpoints import answers, keyless, models
+from antiphon_gateway.endpoints.background import Answering
+from antiphon_gateway.endpoints.embeddings import Embedding
+from antiphon_gateway.endpoints.pass_through import PassThrough
+from antiphon_gateway.endpoints.responses_api import conversations
+from antiphon_gateway.endpoints.responses_api.compaction import Compaction
 from antiphon_gateway.endpoints.responses_api.websocket import ResponseSocket
+from antiphon_gateway.endpoints.tokens import TokenCount
 from antiphon_gateway.errors import refusal_response
+from antiphon_gateway.generate.generation import Generation
 from antiphon_gateway.ledger.search import RequestFilter
 from antiphon_gateway.observe.metrics import CONTENT_TYPE
 from antiphon_gateway.observe.page import wants_page
@@ -29,8 +39,9 @@ from antiphon_gateway.observe.status import ReloadResult, ServerStatus, SpendRea
 from antiphon_gateway.routes import Endpoint, NoRoute, error_format_for_path, is_chat_path, match_route
 from antiphon_gateway.runtime.loaded import LoadedConfig
 from antiphon_gateway.runtime.metered import Handler as Answer
-from antiphon_gateway.runtime.metered import MeteredRequest, SmallRequest
+from antiphon_gateway.runtime.metered import MeteredRequest, SmallRequest, SocketRequest
 from antiphon_gateway.runtime.services import Services
+from antiphon_gateway.state.continuing import STATE_FIELDS
 
 _STATUS_PAGE = Endpoint("status_page", resource="index.html")
 _EXPOSED_HEADERS = (
@@ -222,3 +233,25 @@ def last_reload(reloader: ConfigReloader | None) -> ReloadResult | None:
     if status.refusal and status.refused_at is not None:
         return ReloadResult(time=status.refused_at, is_applied=False, problems=tuple(status.refusal.splitlines()))
     return ReloadResult(time=status.applied_at, is_applied=True) if status.applied_at is not None else None
+
+
+REQUESTS: Mapping[str, type[MeteredRequest]] = {
+    "generate": Generation,
+    "embed": Embedding,
+    "count": TokenCount,
+    "compact": Compaction,
+    "pass": PassThrough,
+    "connect": SocketRequest,
+}
+"""The kinds of requests that are more than a function."""
+
+KEPT: Mapping[str, type[MeteredRequest]] = dict.fromkeys(STATE_FIELDS, Answering)
+"""Generations of formats whose answers are kept here: a client may not want to wait for one."""
+
+HANDLERS: dict[str, Answer] = {
+    name.removeprefix("handle_"): handler
+    for module in (credentials, admin, answers, keyless, models, conversations)
+    for name, handler in vars(module).items()
+    if name.startswith("handle_")
+}
+"""Handlers by the action of the endpoint."""

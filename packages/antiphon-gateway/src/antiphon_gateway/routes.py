@@ -15,7 +15,7 @@ from msgspec import Struct, structs
 
 
 class Endpoint(Struct, frozen=True):
-    """The target of a request: what `endpoints.handlers` answers by the name `action`.
+    """The target of a request: what `app` answers by the name `action`.
 
     `resource` is the model or id in the path; `stream` is set where the path requests one.
     """

@@ -24,7 +24,7 @@ from antiphon.providers.engine.reply import StreamReply
 from antiphon.tools.embedded import EmbeddedCalls
 from antiphon.wire import Format
 from antiphon.wire.call_restorer import CallRestorer
-from antiphon.wire.delta import Failed, Finished, ModelOutputDelta, PartDelta, Started, UsageReported, is_visible
+from antiphon.wire.delta import Failed, Finished, ModelOutputDelta, PartDelta, Started, UsageReported
 from antiphon.wire.loss import Loss
 from antiphon.wire.output import ProviderError
 from antiphon.wire.streams.sse import MAX_EVENT, SseReader
@@ -130,7 +130,7 @@ class Same:
         self._normalizer = wire.stream_normalizer()
         self._model: StreamModel | None = StreamModel(wire.name, model)
         self._partial: list[bytes] = []
-        self._first = self._last = b""  # the first event that the client got, and the last ones
+        self._first = self._last = b""  # the first events that the client got, and the last ones
         self._markers: tuple[bytes, ...] = ()
         self._is_scanning = self._has_end_mark = False
         self._size = 0  # of an event that is not complete
@@ -139,7 +139,7 @@ class Same:
     def begin(self, reply: StreamReply) -> bytes:
         self._reader = reply.reader
         held = b"".join(reply.held)
-        if self._continuation is None and any(map(is_visible, reply.deltas)):
+        if self._continuation is None:
             self._choose_markers(held, reply.deltas)
         passed = self._pass_on(self._whole_events(held), reply.deltas)
         return passed + self.feed(reply.unread) if reply.unread else passed
@@ -186,7 +186,7 @@ class Same:
         if self._following is not None:
             return self._following.fail(error)
         writer = self._wire.stream_writer(self._requested_model)
-        writer.resume(self._first, self._last)
+        writer.resume(_first_event(self._first), self._last)
         return self._framed(writer.write(Failed(error)), is_last=True)
 
     def close(self) -> bytes:
@@ -264,7 +264,7 @@ class Same:
             events = self._model.feed(events)
             if self._model.is_done:
                 self._model = None
-        self._first = self._first or _first_event(events)
+        self._first = self._first or (events if b"data:" in events else b"")
         self._last = events
         if self._normalizer is not None:
             events = self._normalizer.feed(events)

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from antiphon_gateway.access.client_keys import hash_key
-from antiphon_gateway.admin import status_login
-from antiphon_gateway.admin.status_login import LoginAttempts
 from antiphon_gateway.config.settings import ClientKeySettings
+from antiphon_gateway.endpoints import keyless
+from antiphon_gateway.endpoints.keyless import LoginAttempts
 from gateway.rig import Client, Got, Rig, rig
 
 ADMIN, USER = "sk-antiphon-the-admin-key-0001", "sk-antiphon-the-user-key-0002"
@@ -28,7 +28,7 @@ def gateway() -> Iterator[Rig]:
 
 @pytest.fixture
 def client(gateway: Rig, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
-    monkeypatch.setattr(status_login, "attempts", LoginAttempts(most=3))
+    monkeypatch.setattr(keyless, "attempts", LoginAttempts(most=3))
     with gateway.client() as client:
         yield client
 

@@ -14,7 +14,7 @@ import pytest
 from msgspec import structs
 
 from antiphon.logs import LogHandler, configure_logs
-from antiphon_gateway.endpoints.handlers import HANDLERS
+from antiphon_gateway.app import HANDLERS
 from antiphon_gateway.generate.generation import Generation
 from antiphon_gateway.observe.request_log import LOG_FIELDS
 from gateway.rig import FAST, KEY, Client, Got, Rig, rig

@@ -1,7 +1,9 @@
-"""The status page, which has no data and is public, and its login: whether a key is needed, and whether this one opens it.
+"""What needs no key: the probes of load balancers, the status page, which has no data, and its login.
 
-The page keeps the key in its tab and sends it with each request; here it learns at once whether it is an admin key, and how many
-tries are left, by the address they come from (`LoginAttempts`). Nothing is stored, and no cookie is set.
+`/healthz` says that the process answers, `/readyz` whether any provider is usable; the details are for operators.
+
+The page keeps the key in its tab and sends it with each request; at its login it learns at once whether it is an admin key, and
+how many tries are left, by the address they come from (`LoginAttempts`). Nothing is stored, and no cookie is set.
 """
 
 from __future__ import annotations
@@ -9,14 +11,46 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from math import ceil
+from math import ceil, inf
 
+from antiphon import __version__
 from antiphon.http.messages import Response
 from antiphon.http.origin import site_problem
+from antiphon.providers.keys.ring import KeyRing
 from antiphon.wire.output import ProviderError
+from antiphon_gateway.access.client_keys import find_operator
 from antiphon_gateway.errors import error_response
 from antiphon_gateway.observe.page import STATUS_PAGE
 from antiphon_gateway.runtime.metered import MeteredRequest
+
+
+async def handle_health(_: MeteredRequest) -> Response:
+    """The process answers."""
+    return Response.json({"status": "ok", "version": __version__})
+
+
+async def handle_ready(context: MeteredRequest) -> Response:
+    """Ready while at least one provider is usable. The details list those that are, and why the others are not."""
+    pools = {name: upstream.keys for name, upstream in context.loaded.providers.items()}
+    usable = [name for name, pool in pools.items() if pool is None or has_usable_key(pool)]
+    body: dict[str, object] = {"status": "ok" if usable else "no usable provider"}
+    if find_operator(context.loaded, context.request) is not None:
+        body["providers"] = usable
+        body["unusable"] = {
+            name: _reason(pool) for name, pool in pools.items() if pool is not None and name not in usable
+        }
+    return Response.json(body, 200 if usable else 503)
+
+
+def has_usable_key(pool: KeyRing) -> bool:
+    return any(status.state in ("healthy", "half_open") for status in pool.status())
+
+
+def _reason(pool: KeyRing) -> str:
+    states = ", ".join(f"{status.name} is {status.state}" for status in pool.status())
+    wait = pool.retry_after()
+    return f"no usable key: {states}" + (f"; retry in {wait:.0f} s" if wait < inf else "")
+
 
 logger = logging.getLogger("antiphon.gateway")
 _WRONG_KEY = ProviderError("wrong key for the status page", "authentication")
