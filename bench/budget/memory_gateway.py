@@ -7,13 +7,13 @@ processes and sockets.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import msgspec
 
 from antiphon.http.body import BodyReceiver
-from antiphon.http.client.request import HttpRequest
+from antiphon.http.client.request import HttpRequest, HttpResponse
 from antiphon.http.messages import ClientRequest
 from antiphon.http.server.application import answer
 from antiphon_gateway.access.accounts import ClientAccounts
@@ -86,21 +86,14 @@ class MemoryClient:
         self.done.set_result(b"")
 
 
-class MemoryAnswer:
+class MemoryAnswer(HttpResponse):
     """A complete answer in pieces, which can also be delivered by callbacks."""
 
     status = 200
 
     def __init__(self, pieces: list[bytes], kind: str) -> None:
-        self.headers: Mapping[str, str] = {"content-type": kind}
+        self.headers = {"content-type": kind}
         self._pieces = iter(pieces)
-
-    @property
-    def body(self) -> AsyncIterator[bytes]:
-        return self
-
-    def __aiter__(self) -> AsyncIterator[bytes]:
-        return self
 
     async def __anext__(self) -> bytes:
         for piece in self._pieces:
@@ -111,18 +104,6 @@ class MemoryAnswer:
         for piece in self._pieces:
             receiver.on_body(piece)
         receiver.on_complete()
-
-    def pause(self) -> None:
-        pass
-
-    def resume(self) -> None:
-        pass
-
-    def abort(self) -> None:
-        pass
-
-    async def aclose(self) -> None:
-        pass
 
 
 def build_gateway() -> Gateway:

@@ -13,13 +13,13 @@ import json
 import os
 import subprocess
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from antiphon.conversation import Conversation, ToolLoop
 from antiphon.history import ContextEntry, Origin
-from antiphon.http.client.request import HttpRequest
+from antiphon.http.client.request import HttpRequest, HttpResponse
 from antiphon.parts import Text, TokenUsage, ToolCallRequest
 from antiphon.providers.call import ProviderCallOptions
 from antiphon.providers.client import ProviderClient
@@ -106,29 +106,9 @@ class MemoryTransport:
         self.timestamps: list[float] = []
         self._streams = streams
 
-    async def send(self, _: HttpRequest) -> MemoryResponse:
+    async def send(self, _: HttpRequest) -> HttpResponse:
         self.timestamps.append(time.process_time())
-        return MemoryResponse(self._streams[len(self.timestamps) - 1])
-
-    async def aclose(self) -> None:
-        pass
-
-
-class MemoryResponse:
-    """A stream that arrives in one piece."""
-
-    status = 200
-    headers: Mapping[str, str] = {"content-type": "text/event-stream"}
-
-    def __init__(self, stream: bytes) -> None:
-        self._stream = stream
-
-    @property
-    def body(self) -> AsyncIterator[bytes]:
-        return self._bytes()
-
-    async def _bytes(self) -> AsyncIterator[bytes]:
-        yield self._stream
+        return HttpResponse.of(200, {"content-type": "text/event-stream"}, self._streams[len(self.timestamps) - 1])
 
     async def aclose(self) -> None:
         pass

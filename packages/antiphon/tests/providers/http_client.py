@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import msgspec
@@ -92,25 +92,12 @@ class Canned:
 
     async def send(self, request: HttpRequest) -> HttpResponse:
         self.requests.append(request)
-        return CannedResponse(self._pieces, self._status)
+        return HttpResponse.of(self._status, {}, _one_by_one(self._pieces))
 
     async def aclose(self) -> None:
         pass
 
 
-class CannedResponse:
-    def __init__(self, pieces: tuple[bytes, ...], status: int) -> None:
-        self.status = status
-        self.headers: dict[str, str] = {}
-        self._pieces = pieces
-
-    @property
-    def body(self) -> AsyncIterator[bytes]:
-        async def body_chunks() -> AsyncIterator[bytes]:
-            for piece in self._pieces:
-                yield piece
-
-        return body_chunks()
-
-    async def aclose(self) -> None:
-        pass
+async def _one_by_one(pieces: tuple[bytes, ...]) -> AsyncGenerator[bytes, None]:
+    for piece in pieces:
+        yield piece

@@ -210,7 +210,7 @@ async def _answer(provider: ProviderSettings, transport: Transport) -> tuple[Che
     except AntiphonError as error:
         return CheckResult("fail", "reachable", f"{provider.name}: {error}"), None
     now = time.time()
-    await response.aclose()
+    response.abort()
     if response.status >= 500:
         return CheckResult("warn", "reachable", f"{what} answers, but with {response.status}; try again later"), None
     return CheckResult("ok", "reachable", f"{what} answers"), _skew(response.headers.get("date", ""), now)

@@ -17,7 +17,7 @@ from math import inf
 from typing import Any, Protocol
 
 from antiphon.errors import TransportError
-from antiphon.http.body import PushedBody
+from antiphon.http.body import PausedBody
 from antiphon.http.messages import ClientRequest, Response, ResponseStream
 from antiphon.http.timers import LazyTimer
 from antiphon.providers.engine.reply import StreamReply, UpstreamFailed
@@ -66,7 +66,7 @@ class Relay:
     ) -> None:
         self.reply = reply
         self._is_open = True  # the upstream is not released
-        self._body: PushedBody | None = reply.push()
+        self._body: PausedBody | None = reply.response
         self._channel = channel
         self._record = record
         self._deadline = deadline
@@ -216,7 +216,7 @@ class Relay:
             self._crash(defect)
         else:
             self._task, self._is_continuing = None, False
-            self.reply, self._body = reply, reply.push()
+            self.reply, self._body = reply, reply.response
             self._begin(reply)
             if self._is_paused and self._body is not None:
                 self._body.pause()

@@ -171,7 +171,7 @@ class MediaFetcher:
                 if response.status not in _REDIRECTS or not location:
                     return await self._read(response, allowance)
             finally:
-                await response.aclose()
+                response.abort()
             url = urljoin(url, location)
         raise MediaFetchError(f"more than {self.limits.redirects} redirects")
 
@@ -187,7 +187,7 @@ class MediaFetcher:
         length = response.headers.get("content-length", "")
         if length.isdecimal() and int(length) > most:
             raise too_long
-        async for piece in response.body:
+        async for piece in response:
             pieces.append(piece)
             size += len(piece)
             if size > most:

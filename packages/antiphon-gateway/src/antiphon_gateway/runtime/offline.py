@@ -6,7 +6,7 @@ bytes of a stream or of a whole response.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from typing import Any
 
@@ -71,20 +71,20 @@ class _OfflineTransport:
         )
         deltas = self._model.call_model(LiveContext(context_from_request(asked)), options)
         if asked.stream:
-            return _Response(_streamed(deltas, asked.model))
+            return HttpResponse.of(200, {}, _streamed(deltas, asked.model))
         assembler = Assembler()
         async with aclosing(deltas):  # type: ignore[type-var]
             async for delta in deltas:
                 assembler.add(delta)
         if assembler.error is not None:
             raise UpstreamFailed(assembler.error)
-        return _Response(_once(_wire.encode_response(assembler.output).data))
+        return HttpResponse.of(200, {}, _wire.encode_response(assembler.output).data)
 
     async def aclose(self) -> None:
         """Nothing is open."""
 
 
-async def _streamed(deltas: AsyncIterator[Any], model: str) -> AsyncIterator[bytes]:
+async def _streamed(deltas: AsyncIterator[Any], model: str) -> AsyncGenerator[bytes, None]:
     writer = _wire.stream_writer(model)
     async with aclosing(deltas):  # type: ignore[type-var]
         async for delta in deltas:
@@ -93,27 +93,6 @@ async def _streamed(deltas: AsyncIterator[Any], model: str) -> AsyncIterator[byt
             if isinstance(delta, Failed):
                 return
     yield writer.close()
-
-
-async def _once(data: bytes) -> AsyncIterator[bytes]:
-    yield data
-
-
-class _Response:
-    """A stream in the form of an HTTP response."""
-
-    status = 200
-    headers: Mapping[str, str] = {}
-
-    def __init__(self, pieces: AsyncIterator[bytes]) -> None:
-        self._pieces = pieces
-
-    @property
-    def body(self) -> AsyncIterator[bytes]:
-        return self._pieces
-
-    async def aclose(self) -> None:
-        await self._pieces.aclose()  # type: ignore[attr-defined]
 
 
 def context_from_request(request: ModelRequest) -> list[ContextEntry]:

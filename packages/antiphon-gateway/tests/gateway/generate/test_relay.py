@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
 import pytest
 
 from antiphon.errors import TransportError
+from antiphon.http.body import IteratedFlow
+from antiphon.http.client.request import HttpResponse
 from antiphon.providers.engine.reply import StreamReply
 from antiphon.providers.engine.response_reader import ResponseReader
 from antiphon.wire import formats
@@ -53,33 +55,28 @@ class FakeClient:
                 await self.changed.wait()
 
 
-class IteratedResponse:
-    """A response of a caller's own transport: it can only be iterated over."""
+class IteratedResponse(HttpResponse):
+    """A response that is made while it is read."""
 
     status = 200
-    headers: Mapping[str, str] = {}
 
     def __init__(self, *pieces: bytes | Exception | asyncio.Event) -> None:
-        self._pieces = pieces
         self.taken = 0
         self.is_closed = asyncio.Event()
+        self.flow = IteratedFlow(self, self._iterate(pieces))
 
-    @property
-    def body(self) -> AsyncIterator[bytes]:
-        return self._iterate()
-
-    async def _iterate(self) -> AsyncIterator[bytes]:
-        for piece in self._pieces:
-            self.taken += 1
-            if isinstance(piece, Exception):
-                raise piece
-            if isinstance(piece, bytes):
-                yield piece
-            else:
-                await piece.wait()
-
-    async def aclose(self) -> None:
-        self.is_closed.set()
+    async def _iterate(self, pieces: tuple[bytes | Exception | asyncio.Event, ...]) -> AsyncGenerator[bytes, None]:
+        try:
+            for piece in pieces:
+                self.taken += 1
+                if isinstance(piece, Exception):
+                    raise piece
+                if isinstance(piece, bytes):
+                    yield piece
+                else:
+                    await piece.wait()
+        finally:
+            self.is_closed.set()
 
 
 class Attempt:

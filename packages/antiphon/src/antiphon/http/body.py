@@ -2,16 +2,16 @@
 
 A connection feeds it. One reader takes it: by `async for`, as a whole, or a receiver of callbacks (`deliver_to`), which
 gets each piece in the turn of the event loop that read it, without waking a task. With too many bytes unread the connection stops
-reading. `read_bounded` is the only loop that reads a whole body, and `pushed` lets a body that can only be iterated over be
-delivered like any other.
+reading. `read_bounded` is the only loop that reads a whole body.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
-from typing import Protocol, cast
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from typing import Protocol
 
 from antiphon.errors import TransportError
 
@@ -169,20 +169,11 @@ class PausedBody:
             waiter.set_result(None)
 
 
-class HttpBody(Protocol):
-    """A response whose body is iterable, whatever transport it came by."""
-
-    @property
-    def body(self) -> AsyncIterator[bytes]: ...
-    async def aclose(self) -> None: ...
-
-
-async def read_bounded(response: HttpBody, max_bytes: int) -> bytes:
-    """The whole body. The response is closed in any case. Raises `BodyTooLong`, or `TransportError` if it ends too early."""
-    body = response if isinstance(response, PausedBody) else response.body
+async def read_bounded(body: PausedBody, max_bytes: int) -> bytes:
+    """The whole body; it is aborted if it is too long. Raises `BodyTooLong`, or `TransportError` if it ends too early."""
     whole: bytes | bytearray = b""
     try:
-        if isinstance(body, PausedBody) and body.is_over and body._failure is None:  # all of it is here
+        if body.is_over and body._failure is None:  # all of it is here
             whole, body._unread = body._unread, b""
         else:
             async for piece in body:
@@ -193,14 +184,14 @@ async def read_bounded(response: HttpBody, max_bytes: int) -> bytes:
             raise BodyTooLong("the response is too long", "connection_lost")
         return bytes(whole)
     finally:
-        if not isinstance(response, PausedBody) or not response.is_over:
-            await response.aclose()
+        if not body.is_over:
+            body.abort()
 
 
-async def read_error(response: HttpBody) -> bytes:
+async def read_error(body: PausedBody) -> bytes:
     """The body of a response with an error status; empty if it cannot be read: the status is enough."""
     try:
-        return await read_bounded(response, _ERROR_BYTES)
+        return await read_bounded(body, _ERROR_BYTES)
     except TransportError:
         return b""
 
@@ -214,66 +205,35 @@ def join(start: bytes | bytearray, data: bytes) -> bytes | bytearray:
     return whole
 
 
-class PushedBody(Protocol):
-    """The rest of a body, to be delivered by callbacks. After `abort` nothing more is delivered."""
+class IteratedFlow:
+    """The `Flow` of a body that comes from an iterator, such as a model in this process: a task reads it."""
 
-    def deliver_to(self, receiver: BodyReceiver) -> None: ...
-    def pause(self) -> None: ...
-    def resume(self) -> None: ...
-    def abort(self) -> None: ...
-
-
-def pushed(response: HttpBody, pieces: AsyncIterator[bytes]) -> PushedBody:
-    """The body that `pieces`, an iterator of `response`, has not delivered yet."""
-    return cast("PushedBody", response) if hasattr(response, "deliver_to") else _IteratedBody(response, pieces)
-
-
-class _IteratedBody:
-    """A body of another transport (a caller's own, a model in this process): a task iterates over it."""
-
-    def __init__(self, response: HttpBody, pieces: AsyncIterator[bytes]) -> None:
-        self._response = response
-        self._pieces = pieces
+    def __init__(self, body: PausedBody, pieces: AsyncGenerator[bytes, None]) -> None:
         self._may_run = asyncio.Event()
-        self._may_run.set()
-        self._task: asyncio.Task[None] | None = None
-        self._closing: asyncio.Future[None] | None = None
-
-    def deliver_to(self, receiver: BodyReceiver) -> None:
-        self._task = asyncio.get_running_loop().create_task(self._run(receiver))
-
-    def pause(self) -> None:
-        self._may_run.clear()
-
-    def resume(self) -> None:
-        self._may_run.set()
+        self.pause, self.resume = self._may_run.clear, self._may_run.set
+        self.resume()
+        self._task = asyncio.get_running_loop().create_task(self._run(body, pieces))
 
     def abort(self) -> None:
-        task, self._task = self._task, None
-        if task is None:
-            self._closing = asyncio.ensure_future(self._response.aclose())  # kept: nothing else refers to it
-        elif task is not asyncio.current_task():
-            task.cancel()
+        """The rest is not wanted."""
+        if self._task is not asyncio.current_task():
+            self._task.cancel()
 
-    async def _run(self, receiver: BodyReceiver) -> None:
-        failure: TransportError | None = None
+    async def _run(self, body: PausedBody, pieces: AsyncGenerator[bytes, None]) -> None:
         try:
-            async for piece in self._pieces:
-                receiver.on_body(piece)
-                if self._task is None:
-                    return  # aborted by the receiver
-                await self._may_run.wait()
+            async with aclosing(pieces):
+                async for piece in pieces:
+                    body.on_body(piece)
+                    if body.is_over:
+                        return  # aborted by its receiver
+                    await self._may_run.wait()
         except TransportError as error:
-            failure = copy_failure(error)
+            body.on_failure(copy_failure(error))
         except Exception:
             logger.exception("internal error while receiving a response")
-            failure = TransportError("internal error while receiving the response", "internal_error")
-        finally:
-            await self._response.aclose()
-        if failure is not None:
-            receiver.on_failure(failure)
+            body.on_failure(TransportError("internal error while receiving the response", "internal_error"))
         else:
-            receiver.on_complete()
+            body.on_complete()
 
 
 def copy_failure(error: TransportError) -> TransportError:

@@ -80,4 +80,4 @@ async def send(client: HttpClient, url: str, timeouts: Timeouts | None = None) -
     """The status and the whole body of the answer to a POST."""
     request = HttpRequest(url=url, headers={"x-a": "b"}, body=(b"{", b"}"), timeouts=timeouts or Timeouts(read=20))
     response = await client.send(request)
-    return response.status, b"".join([piece async for piece in response.body])
+    return response.status, b"".join([piece async for piece in response])

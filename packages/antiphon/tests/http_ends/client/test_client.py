@@ -259,12 +259,12 @@ def test_an_invalid_url_is_refused(url: str) -> None:
 def test_closing_a_response_early_closes_its_connection() -> None:
     async def work(client: HttpClient, url: str, host: RawHost) -> None:
         response = await client.send(HttpRequest(url=url))
-        assert await anext(response.body) == CONTENT
-        waiting = asyncio.ensure_future(anext(response.body))
+        assert await anext(response) == CONTENT
+        waiting = asyncio.ensure_future(anext(response))
         await asyncio.sleep(0)
         waiting.cancel()
         await asyncio.wait([waiting])
-        await response.aclose()
+        response.abort()
         await asyncio.wait_for(host.gone.wait(), 10)
 
     run(lambda: RawHost([CHUNKED + CHUNKS]), work)
@@ -293,9 +293,9 @@ def test_reading_pauses_while_the_body_is_not_taken(loop: str) -> None:
     async def work(client: HttpClient, url: str, _: RawHost) -> None:
         response = await client.send(HttpRequest(url=url))
         await asyncio.sleep(0.1)
-        first = await anext(response.body)
+        first = await anext(response)
         assert len(first) < 1_000_000
-        assert first + b"".join([piece async for piece in response.body]) == body
+        assert first + b"".join([piece async for piece in response]) == body
 
     run(lambda: RawHost([OK + b"content-length: 3000000\r\n\r\n", body]), work, loop)
 
@@ -355,10 +355,10 @@ def test_a_reset_is_not_the_end_of_a_body(loop: str) -> None:
         client = HttpClient({})
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1/chat"
         response = await client.send(HttpRequest(url=url, method="GET"))
-        assert await anext(response.body) == CONTENT
+        assert await anext(response) == CONTENT
         has_read.set()
         with pytest.raises(TransportError) as caught:
-            await anext(response.body)
+            await anext(response)
         assert caught.value.code == "connection_lost"
         await client.aclose()
         server.close()
@@ -393,7 +393,7 @@ def test_a_response_to_head_has_no_body() -> None:
     async def work(client: HttpClient, url: str, _: RawHost) -> None:
         response = await client.send(HttpRequest(url=url, method="HEAD"))
         assert response.headers["content-length"] == str(len(CONTENT))
-        assert [piece async for piece in response.body] == []
+        assert [piece async for piece in response] == []
 
     run(lambda: RawHost([OK + LENGTH + b"\r\n"]), work)
 
@@ -428,7 +428,7 @@ def test_a_failed_request_is_freed_without_the_garbage_collector(answer: object)
             request = HttpRequest(url=where, body=body, timeouts=Timeouts(connect=1, read=0.05))  # type: ignore[arg-type]
             try:
                 response = await client.send(request)
-                async for _ in response.body:
+                async for _ in response:
                     pass
             except TransportError:
                 pass

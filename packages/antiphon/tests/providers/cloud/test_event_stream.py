@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 
 import pytest
 from botocore.eventstream import EventStreamBuffer
@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.errors import TransportError
+from antiphon.http.client.request import HttpResponse
 from antiphon.providers.cloud.event_stream import EventStreamDecoder
 from antiphon.providers.cloud.hosts import EventStreamResponse
 from antiphon.wire import formats
@@ -63,26 +64,16 @@ def test_a_changed_byte_is_noticed(at: int) -> None:
         EventStreamDecoder().feed(bytes(damaged))
 
 
-class FakeResponse:
+def response_of(pieces: list[bytes]) -> EventStreamResponse:
     """A response that brings these pieces."""
 
-    status = 200
-    headers = {"content-type": "application/vnd.amazon.eventstream"}  # noqa: RUF012
-
-    def __init__(self, pieces: list[bytes]) -> None:
-        self._pieces = pieces
-        self.is_closed = False
-
-    @property
-    def body(self) -> AsyncIterator[bytes]:
-        return self._iterate()
-
-    async def _iterate(self) -> AsyncIterator[bytes]:
-        for piece in self._pieces:
+    async def one_by_one() -> AsyncGenerator[bytes, None]:
+        for piece in pieces:
             yield piece
 
-    async def aclose(self) -> None:
-        self.is_closed = True
+    return EventStreamResponse(
+        HttpResponse.of(200, {"content-type": "application/vnd.amazon.eventstream"}, one_by_one())
+    )
 
 
 class Collector:
@@ -104,12 +95,12 @@ class Collector:
 
 
 async def iterated(pieces: list[bytes]) -> bytes:
-    return b"".join([piece async for piece in EventStreamResponse(FakeResponse(pieces)).body])
+    return b"".join([piece async for piece in response_of(pieces)])
 
 
 async def delivered(pieces: list[bytes]) -> Collector:
-    response, collector = EventStreamResponse(FakeResponse(pieces)), Collector()
-    first = await anext(response.body) if len(pieces) > 1 else b""
+    response, collector = response_of(pieces), Collector()
+    first = await anext(response) if len(pieces) > 1 else b""
     collector.data = first
     response.deliver_to(collector)
     await asyncio.wait_for(collector.is_over.wait(), 10)

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from antiphon.http.client.connection import StreamedResponse
-from antiphon.http.client.request import HttpRequest
+from antiphon.http.client.request import HttpRequest, HttpResponse
 from antiphon.providers.cloud.signers import HeaderSigner
 from antiphon.providers.cloud.token_cache import Fetched, TokenCache, TokenError
 from support.waiting import until_async
@@ -140,7 +139,7 @@ def test_it_works_in_one_event_loop_after_the_other() -> None:
 
 def test_a_token_that_was_replaced_is_still_hidden() -> None:
     """A call that began with it may fail later, with an error that repeats it (L10)."""
-    source, refused = Source(), StreamedResponse()
+    source, refused = Source(), HttpResponse()
     refused.status = 401
 
     async def fetch() -> Fetched[Mapping[str, str]]:

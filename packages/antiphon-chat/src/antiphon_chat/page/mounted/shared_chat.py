@@ -152,7 +152,7 @@ class SharedChat:
         headers = {name: value for name, value in response.headers.items() if name not in _OF_THE_CONNECTION}
         if "text/event-stream" in headers.get("content-type", ""):
             return Response(status=response.status, headers=headers, body=_pieces(response))
-        body = b"".join([piece async for piece in response.body])
+        body = b"".join([piece async for piece in response])
         return Response(status=response.status, headers=headers, body=body)
 
 
@@ -163,10 +163,10 @@ async def _pieces(response: HttpResponse) -> AsyncIterator[bytes]:
     """The chunks of a forwarded response. If its worker dies the stream ends, and the page reconnects."""
     try:
         with contextlib.suppress(TransportError):
-            async for piece in response.body:
+            async for piece in response:
                 yield piece
     finally:
-        await response.aclose()
+        response.abort()
 
 
 def _unavailable(what: str) -> Response:

@@ -26,10 +26,10 @@ from msgspec import Struct, structs
 
 from antiphon.errors import TransportError
 from antiphon.http.client.address_guard import AddressGuard
-from antiphon.http.client.connection import ClientConnection, StreamedResponse
+from antiphon.http.client.connection import ClientConnection
 from antiphon.http.client.dial import Destination, DialFailure, dial
 from antiphon.http.client.environment import NetworkEnvironment
-from antiphon.http.client.request import HttpRequest, Origin, transport_error
+from antiphon.http.client.request import HttpRequest, HttpResponse, Origin, transport_error
 from antiphon.http.client.request_head import parse_url, request_head
 
 MAX_REDIRECTS = 3
@@ -69,7 +69,7 @@ class HttpClient:
         self._decompresses = decompresses
         self._pools: dict[asyncio.AbstractEventLoop, _Pool] = {}
 
-    async def send(self, request: HttpRequest, *, follow: bool = True) -> StreamedResponse:
+    async def send(self, request: HttpRequest, *, follow: bool = True) -> HttpResponse:
         """Send it and wait for the response head, or all of the response if that `is_whole`. Raises `TransportError`.
 
         `follow`: follow redirects within the origin.
@@ -239,7 +239,7 @@ class _Pool:
         return route
 
 
-async def _send_body(connection: ClientConnection, request: HttpRequest, response: StreamedResponse) -> None:
+async def _send_body(connection: ClientConnection, request: HttpRequest, response: HttpResponse) -> None:
     """Send a streamed body; ends early if the response arrives first. Raises `TransportError` if the body breaks off."""
     assert request.stream is not None
     sending = asyncio.ensure_future(connection.send_stream(request.stream, is_chunked=request.stream_length is None))
@@ -261,7 +261,7 @@ async def _aclose(generator: AsyncGenerator[Any, None]) -> None:
     await generator.aclose()
 
 
-def _redirect_target(request: HttpRequest, response: StreamedResponse) -> HttpRequest | None:
+def _redirect_target(request: HttpRequest, response: HttpResponse) -> HttpRequest | None:
     """The request that follows a redirect within the same origin; None for any other response."""
     location = response.headers.get("location") if response.status in _REDIRECTS else None
     if not location:

@@ -1,4 +1,4 @@
-"""`ClientConnection`: one connection to an upstream, one request at a time; and `StreamedResponse`: what comes over it.
+"""`ClientConnection`: one connection to an upstream, one request at a time.
 
 The response is fed by plain calls, inside the callback of the event loop that read the bytes: bytes that
 arrive together are delivered together, however many chunks they were cut into. After the last byte of a response the connection
@@ -11,15 +11,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from math import inf
-from types import MappingProxyType
 from typing import Any
 
-from antiphon.errors import TransportError
-from antiphon.http.body import PausedBody, copy_failure
-from antiphon.http.client.request import HttpRequest, Origin, Timeouts, transport_error
+from antiphon.http.client.request import HttpRequest, HttpResponse, Origin, Timeouts, transport_error
 from antiphon.http.client.response_parser import MalformedResponse, ResponseParser
 from antiphon.http.timers import LazyTimer
 
@@ -33,27 +30,6 @@ _SINGLE_WRITE_BYTES = 16 * 1024
 """A smaller body is written together with its head."""
 
 logger = logging.getLogger("antiphon.http")
-
-
-class StreamedResponse(PausedBody):
-    """A response that comes over a connection."""
-
-    status = 0
-    headers: Mapping[str, str] = MappingProxyType({})
-
-    @property
-    def body(self) -> PausedBody:
-        return self
-
-    async def aclose(self) -> None:
-        """Release it; closes the connection if the body was not read to the end."""
-        self.abort()
-
-    @property
-    def failure(self) -> TransportError:
-        """Why it ended before its head."""
-        assert self._failure is not None, "it waits until something arrives, or nothing more will"
-        return copy_failure(self._failure)
 
 
 class ClientConnection(asyncio.Protocol):
@@ -72,7 +48,7 @@ class ClientConnection(asyncio.Protocol):
         self.idle_until = 0.0
         self.was_stale = False
         """Whether the upstream closed it at once, without a byte, when a request was sent: it was closed before."""
-        self._receiver: StreamedResponse | None = None
+        self._receiver: HttpResponse | None = None
         self._parser: ResponseParser | None = None
         self._timeouts = Timeouts()
         self._total_deadline = inf
@@ -94,9 +70,9 @@ class ClientConnection(asyncio.Protocol):
 
     def send(
         self, head: bytes, request: HttpRequest, origin: Origin, deadline: float, *, decompresses: bool = True
-    ) -> StreamedResponse:
+    ) -> HttpResponse:
         """Send a request. `origin` is for messages. `deadline` is for the whole response, in the loop's time."""
-        response = self._receiver = StreamedResponse()
+        response = self._receiver = HttpResponse()
         response.flow, response.is_whole = self, request.is_whole
         self._parser = ResponseParser(is_for_head=request.method == "HEAD", decompresses=decompresses)
         self._origin = origin

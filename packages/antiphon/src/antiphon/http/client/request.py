@@ -1,19 +1,21 @@
 """`HttpRequest`, `HttpResponse`, `Timeouts` and `Transport`: the interface between the engine and the network.
 
 A transport sends one request and returns a response whose body is read as it arrives. It knows nothing about formats, keys or
-retries. Network failures are a `TransportError` with a code; a status is never an error here. Closing a response before its end
+retries. Network failures are a `TransportError` with a code; a status is never an error here. Aborting a response before its end
 closes its connection at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple, Protocol, Self
 from urllib.parse import urlsplit
 
 from msgspec import Struct, field
 
 from antiphon.errors import TransportError
+from antiphon.http.body import IteratedFlow, PausedBody, copy_failure
 
 
 class Timeouts(Struct, frozen=True, kw_only=True):
@@ -107,19 +109,29 @@ def transport_error(
     return TransportError(message, _PUBLIC_CODES.get(code, code))
 
 
-class HttpResponse(Protocol):
-    """A response whose head has arrived. Header names are in lower case."""
+class HttpResponse(PausedBody):
+    """A response: its head, once `status` is set, and its body. Header names are in lower case."""
+
+    status = 0
+    headers: Mapping[str, str] = MappingProxyType({})
+
+    @classmethod
+    def of(cls, status: int, headers: Mapping[str, str], body: bytes | AsyncGenerator[bytes, None]) -> Self:
+        """One that came over no connection: its body is there, or is made while it is read."""
+        response = cls()
+        response.status, response.headers = status, headers
+        if isinstance(body, bytes):
+            response.on_body(body)
+            response.on_complete()
+        else:
+            response.flow = IteratedFlow(response, body)
+        return response
 
     @property
-    def status(self) -> int: ...
-    @property
-    def headers(self) -> Mapping[str, str]: ...
-    @property
-    def body(self) -> AsyncIterator[bytes]:
-        """The bytes as they arrive. Raises `TransportError` if they end too early."""
-
-    async def aclose(self) -> None:
-        """Release it; closes the connection if the body was not read to the end."""
+    def failure(self) -> TransportError:
+        """Why it ended before its head."""
+        assert self._failure is not None, "it waits until something arrives, or nothing more will"
+        return copy_failure(self._failure)
 
 
 class Transport(Protocol):

@@ -16,8 +16,7 @@ import msgspec
 from msgspec import structs
 
 from antiphon.errors import TransportError
-from antiphon.http.body import copy_failure, pushed, read_error
-from antiphon.http.client.connection import StreamedResponse
+from antiphon.http.body import copy_failure, read_error
 from antiphon.http.client.request import HttpRequest, HttpResponse
 from antiphon.providers.cloud.event_stream import EventFrame, EventStreamDecoder
 
@@ -81,15 +80,15 @@ def error_type(headers: Mapping[str, str]) -> str:
     return headers.get("x-amzn-errortype", "").partition(":")[0].rpartition("#")[2]
 
 
-class EventStreamResponse(StreamedResponse):
+class EventStreamResponse(HttpResponse):
     """A stream of AWS frames as server-sent events: the body of `response`, decoded as it arrives."""
 
     def __init__(self, response: HttpResponse) -> None:
         self.status = response.status
         self.headers = {**response.headers, "content-type": "text/event-stream"}
         self._decoder = EventStreamDecoder()
-        self.flow = body = pushed(response, response.body)
-        body.deliver_to(self)
+        self.flow = response
+        response.deliver_to(self)
 
     def on_body(self, data: bytes) -> None:
         """Frames have arrived."""
@@ -149,8 +148,4 @@ async def _read_error(response: HttpResponse, name: str) -> HttpResponse:
     error = _error(name, _message(await read_error(response)))
     # A failure of the model has status 424, which elsewhere means a wrong request.
     status = max(response.status, 500) if error["error"]["type"] == "api_error" else response.status
-    written = StreamedResponse()
-    written.status, written.headers = status, {**response.headers, "content-type": "application/json"}
-    written.on_body(msgspec.json.encode(error))
-    written.on_complete()
-    return written
+    return HttpResponse.of(status, {**response.headers, "content-type": "application/json"}, msgspec.json.encode(error))

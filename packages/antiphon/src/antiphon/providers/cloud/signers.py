@@ -85,7 +85,7 @@ class Authentication:
         signed = await self.sign(request, key)
         response = await self._transport.send(signed)
         if response.status >= 400 and request.stream is None and signer.learn_from_rejection(signed, response):
-            await response.aclose()
+            response.abort()
             message = f"{request.host} refused the signature (status {response.status}); it was signed again"
             request.resends.append(TransportError(message, "signed_again"))
             response = await self._transport.send(await self.sign(request, key))

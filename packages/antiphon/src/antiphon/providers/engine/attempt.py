@@ -199,7 +199,7 @@ class UpstreamAttempt(Struct, eq=False):
         except BaseException:
             self.close()
             if response is not None:
-                await response.aclose()
+                response.abort()
             raise
         finally:
             self.report.waiting_seconds += monotonic() - began
@@ -283,7 +283,7 @@ class UpstreamAttempt(Struct, eq=False):
         request, status = self.request, response.status
         if 300 <= status < 400:
             target = urlsplit(urljoin(request.url, response.headers.get("location", "")))
-            await response.aclose()
+            response.abort()
             return ProviderError(
                 f"{request.host} redirects to {target.scheme}://{target.netloc.rpartition('@')[2]}{target.path}; "
                 "keys are not sent there; if it is correct, use it as the base URL",
@@ -298,7 +298,7 @@ class UpstreamAttempt(Struct, eq=False):
     async def _assembled(self, response: HttpResponse) -> WholeReply:
         """The answer in a stream. Nothing of it was shown, so an error anywhere in it may be followed by another attempt."""
         reply = StreamReply([], [], response.headers, ResponseReader(self.wire), response)
-        reply.pieces = _limited(response.body, _MAX_RESPONSE_BYTES)
+        reply.pieces = _limited(response, _MAX_RESPONSE_BYTES)
         assembler, has_visible = Assembler(), False
         async with aclosing(reply.batches()) as batches:
             async for batch in batches:

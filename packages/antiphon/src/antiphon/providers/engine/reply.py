@@ -15,7 +15,6 @@ from typing import Any, Protocol, TypeAlias
 from msgspec import Struct
 
 from antiphon.errors import TransportError
-from antiphon.http.body import PushedBody, pushed
 from antiphon.http.client.request import HttpResponse
 from antiphon.parts import TokenUsage
 from antiphon.providers.engine.response_reader import ResponseReader
@@ -71,7 +70,7 @@ class StreamOwner(Protocol):
 
 class StreamReply(Struct):
     """A response that continues. `held` are the bytes read so far and `deltas` their content; `unread` arrived with them, and
-    `pieces` has the rest."""
+    `pieces` has the rest: the body of the response, which may be delivered by callbacks instead."""
 
     held: list[bytes]
     deltas: list[ModelOutputDelta]
@@ -86,7 +85,7 @@ class StreamReply(Struct):
     """The bytes after `held` and `unread`. Cancelling a read loses nothing."""
 
     def __post_init__(self) -> None:
-        self.pieces = self.response.body  # once: each access may begin again
+        self.pieces = self.response
 
     @property
     def is_event_stream(self) -> bool:
@@ -127,11 +126,7 @@ class StreamReply(Struct):
         """Release it; closes the connection if the response had not ended."""
         if self.attempt is not None:
             self.attempt.close()
-        await self.response.aclose()
-
-    def push(self) -> PushedBody:
-        """The bytes after `held` and `unread`, to be delivered by callbacks. Aborting them is the end of the reply."""
-        return pushed(self.response, self.pieces)
+        self.response.abort()
 
     def release(self) -> None:
         """The attempt is over; the body is aborted by its receiver."""
