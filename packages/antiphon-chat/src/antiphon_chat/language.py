@@ -12,13 +12,14 @@ from collections.abc import Mapping
 from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal, TypeVar, get_args
 
 import msgspec
 
 from antiphon.cli.program import runnable
 from antiphon.providers.default_model import CHOICE_TEXTS, ModelChoice
 
+E = TypeVar("E", bound=Exception)
 Language = Literal["en", "zh"]
 LANGUAGES: tuple[Language, ...] = get_args(Language)
 LANGUAGE_VARIABLE = "ANTIPHON_LANGUAGE"
@@ -71,6 +72,11 @@ def translate(text: str, /, **values: object) -> str:
     """The text in the language in use, with `{name}` filled in."""
     words = chinese_texts().get(text, text) if _language.get() == "zh" else text
     return words.format(**values) if values else words
+
+
+def translated(kind: type[E], text: str, /, **values: object) -> E:
+    """An error with the text in the language in use."""
+    return kind(translate(text, **values))
 
 
 def choice_reason(choice: ModelChoice) -> str:

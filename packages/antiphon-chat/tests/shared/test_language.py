@@ -34,7 +34,7 @@ CHINESE = {text: words for text, words in catalogue("zh").items() if text not in
 
 
 def texts_in_calls() -> Iterator[str]:
-    """The literal texts of `translate("…")`, and that of `_APPROVE`."""
+    """The literal texts of `translate("…")`, of what the chat says and asks, of errors, and that of `_APPROVE`."""
     for module in [
         *(CHAT / "terminal").glob("*.py"),
         DEVTOOLS / "cli" / "replay.py",
@@ -42,8 +42,10 @@ def texts_in_calls() -> Iterator[str]:
         *(CHAT / "shared").rglob("*.py"),
     ]:
         for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-                if node.func.id == "translate" and isinstance(text := node.args[0], ast.Constant):
+            if isinstance(node, ast.Call) and node.args:
+                name = node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
+                text = node.args[-1 if name == "translated" else 0]
+                if name in ("translate", "translated", "say", "ask", "ask_secret") and isinstance(text, ast.Constant):
                     yield str(text.value)
             elif isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "_APPROVE":
                 yield ast.literal_eval(node.value)

@@ -98,9 +98,9 @@ class TerminalChat:
 
     # What commands use.
 
-    def say(self, text: str, style: str = "") -> None:
-        """Show a message of the chat itself."""
-        self.show(self.renderer.line(runnable(text), style))
+    def say(self, text: str, style: str = "", /, **values: object) -> None:
+        """Show a message of the chat itself, in the language in use."""
+        self.show(self.renderer.line(runnable(translate(text, **values)), style))
 
     def show(self, drawn: str) -> None:
         """Show rendered text."""
@@ -111,10 +111,10 @@ class TerminalChat:
         self._is_leaving = True
         self.editor.stop()
 
-    async def ask(self, prompt: str, default: str = "") -> str:
+    async def ask(self, prompt: str, default: str = "", /, **values: object) -> str:
         """Wait for the next line as an answer. Raises `DecisionSkipped` if the user interrupts."""
         kept = self.editor.take()
-        self.editor.prompt = prompt
+        self.editor.prompt = translate(prompt, **values)
         if default:
             self.editor.prefill(default)
         self._answer = asyncio.get_running_loop().create_future()
@@ -129,11 +129,11 @@ class TerminalChat:
             if kept:
                 self.editor.prefill(kept)
 
-    async def ask_secret(self, prompt: str) -> str:
+    async def ask_secret(self, prompt: str, /, **values: object) -> str:
         """Wait for a line that is neither shown nor kept among the typed lines. Raises `DecisionSkipped`."""
         self.editor.is_secret = True
         try:
-            return await self.ask(prompt)
+            return await self.ask(prompt, **values)
         finally:
             self.editor.is_secret = False
 
@@ -155,7 +155,7 @@ class TerminalChat:
             try:
                 await self._decide()
             except DecisionSkipped:
-                self.say(translate("Approval still pending. /retry to decide, or send a new message."), "yellow")
+                self.say("Approval still pending. /retry to decide, or send a new message.", "yellow")
                 return
             finished = await self._played(())
 
@@ -189,7 +189,7 @@ class TerminalChat:
             for call in pending:
                 self.show(self.renderer.one_line(f"{call.tool_name} {call.arguments}", "yellow", indent="  "))
         elif turn.open_calls or turn.needs_model:
-            self.say(translate("The last turn is unfinished; /retry to resume it."), "yellow")
+            self.say("The last turn is unfinished; /retry to resume it.", "yellow")
 
     # Ctrl-C, and the lines.
 
@@ -205,7 +205,7 @@ class TerminalChat:
             self._restore_queue()
             self._job.cancel()
         elif not self.editor.take():
-            self.say(translate("Ctrl-D: quit"), "dim")
+            self.say("Ctrl-D: quit", "dim")
             self._in_background(self.editor.flush())
 
     def _restore_queue(self) -> None:
@@ -242,7 +242,7 @@ class TerminalChat:
             try:
                 await asyncio.wait([self._job])
                 if self._job.cancelled():
-                    self.say(translate("(interrupted)"), "yellow")
+                    self.say("(interrupted)", "yellow")
                 elif error := self._job.exception():
                     self._failed(error)
                     self._restore_input(text, asked)
@@ -267,19 +267,14 @@ class TerminalChat:
         if isinstance(error, WriterConflict):
             count = len(self.session.history.refresh())
             self.say(
-                translate(
-                    "Another process added {count} entries to this conversation. Review them and send your message again.",
-                    count=count,
-                ),
+                "Another process added {count} entries to this conversation. Review them and send your message again.",
                 "red",
+                count=count,
             )
         elif isinstance(error, AntiphonError):
             self.say(str(error), "red")
         else:
-            self.say(
-                translate("internal error: {kind}: {error}; please report it", kind=type(error).__name__, error=error),
-                "red",
-            )
+            self.say("internal error: {kind}: {error}; please report it", "red", kind=type(error).__name__, error=error)
 
     def _restore_input(self, text: str, asked_before: ModelInputEntry | None) -> None:
         """Return a message that is not in the log to the input, as it is stored nowhere else."""
@@ -308,10 +303,10 @@ class TerminalChat:
         """What will happen: the plan, or one argument after the other. Long ones are cut to the terminal; Ctrl-O shows all."""
         text = escape_control_chars(readable_arguments(call)) or translate("(no arguments)")
         if plan := planned(call):
-            self.say(translate("Create this plan?"), "green")
+            self.say("Create this plan?", "green")
             lines = self.renderer.plan(plan, is_proposed=True).split("\n")
         else:
-            self.say(translate("Approve {tool}?", tool=call.tool_name), "green")
+            self.say("Approve {tool}?", "green", tool=call.tool_name)
             lines = [f"  {line}" for line in wrapped(text, self.renderer.columns - 3)]
         room = max(3, self.renderer.rows - _APPROVAL_ROWS)
         for line in lines[:room]:
@@ -325,7 +320,7 @@ class TerminalChat:
         """Ask about one call until there is a decision; whether it counts for all that follow."""
         loop = self.session.loop
         while True:
-            word, _, reason = (await self.ask(translate(_APPROVE))).strip().partition(" ")
+            word, _, reason = (await self.ask(_APPROVE)).strip().partition(" ")
             match word.lower():
                 case "a" | "y" | "yes" | "approve" | "l" | "all":
                     loop.approve(call.tool_call_id)
@@ -340,13 +335,13 @@ class TerminalChat:
                 case "e" | "edit":
                     with suppress(DecisionSkipped):
                         try:
-                            loop.edit(call.tool_call_id, await self.ask(translate("arguments › "), call.arguments))
+                            loop.edit(call.tool_call_id, await self.ask("arguments › ", call.arguments))
                         except AntiphonError as error:
                             self.say(str(error), "red")
                             continue
                         return False
                 case _:
-                    self.say(translate("Enter y, n, e, t or l; Ctrl-C to decide later."), "dim")
+                    self.say("Enter y, n, e, t or l; Ctrl-C to decide later.", "dim")
 
     # Messages of the chat itself.
 
@@ -368,7 +363,7 @@ class TerminalChat:
         about = translate("{model}; change it with /model.", model=shown)
         for line in greeting(self.renderer, model, "" if is_chosen and session.choice.kind == "offline" else about):
             self.show(line)
-        self.say(translate("Enter: send · Alt-Enter: new line · Ctrl-C: stop · Ctrl-D: quit · /help"), "dim")
+        self.say("Enter: send · Alt-Enter: new line · Ctrl-C: stop · Ctrl-D: quit · /help", "dim")
         for server in session.mcp.problems():
             self.say(server.error, "yellow")
         if session.has_messages:
@@ -380,7 +375,7 @@ class TerminalChat:
         """Servers of this machine are looked for, for a person who has no model yet."""
         for source in await self.session.setup.sources():
             if source.kind == "server":
-                self.say(translate("Found on this machine: /model {model}", model=source.model), "green")
+                self.say("Found on this machine: /model {model}", "green", model=source.model)
         await self.editor.flush()
 
     def _turn_spending(self) -> Spending:

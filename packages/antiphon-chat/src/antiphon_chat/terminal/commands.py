@@ -24,7 +24,7 @@ from antiphon.conversation.compaction import compact
 from antiphon.conversation.replay import Replay, compare
 from antiphon.errors import AntiphonError, ConversationError, StoreError
 from antiphon.tools.builtin import Plan
-from antiphon_chat.language import current_language, translate
+from antiphon_chat.language import current_language, translate, translated
 from antiphon_chat.shared.conversations.branches import question_before
 from antiphon_chat.shared.conversations.changes import roll_back, set_texts, set_title
 from antiphon_chat.shared.conversations.export import ENDINGS, ExportFormat, export
@@ -90,12 +90,11 @@ class Commands:
             near = difflib.get_close_matches(name, COMMANDS, n=3)
             names = translate(" or ").join(f"/{each}" for each in near)
             advice = translate("did you mean {names}?", names=names) if near else translate("/help lists them")
-            raise ConversationError(
-                translate(
-                    "unknown command /{name}; {advice} (Start a message with // to send it as text.)",
-                    name=name,
-                    advice=advice,
-                )
+            raise translated(
+                ConversationError,
+                "unknown command /{name}; {advice} (Start a message with // to send it as text.)",
+                name=name,
+                advice=advice,
             )
         await getattr(self, name)(argument.strip())
 
@@ -104,46 +103,46 @@ class Commands:
         heads = (translate("COMMAND"), translate("DOES"))
         self._chat.show(self._chat.renderer.table(heads, rows, wraps=True))
         self._chat.say(
-            translate(
-                "Enter sends; Alt-Enter, or Enter after a backslash, starts a new line. @file attaches a file. Messages "
-                "sent while a turn runs are queued; Ctrl-C stops the turn and returns queued messages to the input. "
-                "Ctrl-O expands collapsed blocks. Tab completes."
-            ),
+            "Enter sends; Alt-Enter, or Enter after a backslash, starts a new line. @file attaches a file. Messages "
+            "sent while a turn runs are queued; Ctrl-C stops the turn and returns queued messages to the input. "
+            "Ctrl-O expands collapsed blocks. Tab completes.",
             "dim",
         )
 
     async def model(self, wanted: str) -> None:
         session = self._chat.session
         if wanted:
-            self._chat.say(translate("Model set to {model}", model=session.set_model(wanted)), "green")
+            self._chat.say("Model set to {model}", "green", model=session.set_model(wanted))
             return
         await self._chat.show_models(is_long=True)
-        self._chat.say(translate("/model NAME switches; NAME may be part of a name, or any provider/model."), "dim")
+        self._chat.say("/model NAME switches; NAME may be part of a name, or any provider/model.", "dim")
 
     async def key(self, argument: str) -> None:
         session = self._chat.session
         name, _, rest = argument.partition(" ")
         if not name:
             names = ", ".join(providers_with_keys())
-            raise ConversationError(
-                translate("usage: /key PROVIDER [forget]; PROVIDER is one of: {names}", names=names)
+            raise translated(
+                ConversationError, "usage: /key PROVIDER [forget]; PROVIDER is one of: {names}", names=names
             )
         if rest == "forget":
             if not session.setup.forget_key(name):
-                raise ConversationError(translate("no key of {provider} was pasted or stored here", provider=name))
-            self._chat.say(translate("Key of {provider} removed.", provider=name), "green")
+                raise translated(ConversationError, "no key of {provider} was pasted or stored here", provider=name)
+            self._chat.say("Key of {provider} removed.", "green", provider=name)
             return
         if rest:  # it would be in the scrollback and in the list of typed lines
-            raise ConversationError(
-                translate("do not type a key after the command; send /key {provider} and paste it", provider=name)
+            raise translated(
+                ConversationError,
+                "do not type a key after the command; send /key {provider} and paste it",
+                provider=name,
             )
         check_provider(name)
-        key = await self._chat.ask_secret(translate("key of {provider} (not shown) › ", provider=name))
-        keep = (await self._chat.ask(translate("store it on this machine? y/n › "))).strip().lower()
+        key = await self._chat.ask_secret("key of {provider} (not shown) › ", provider=name)
+        keep = (await self._chat.ask("store it on this machine? y/n › ")).strip().lower()
         model = session.setup.add_key(name, key, is_stored=keep in ("y", "yes", "是"))
-        self._chat.say(translate("Key of {provider} set.", provider=name), "green")
+        self._chat.say("Key of {provider} set.", "green", provider=name)
         if model:
-            self._chat.say(translate("Model set to {model}", model=session.set_model(model)), "green")
+            self._chat.say("Model set to {model}", "green", model=session.set_model(model))
         else:
             await self._chat.show_models(is_long=True)
 
@@ -155,14 +154,12 @@ class Commands:
         last = None if which == "all" else _number(which, "history") if which else 30
         self._chat.show(history_table(self._chat.renderer, snapshot, last))
         usage = self._chat.session.chat.usage
-        self._chat.say(
-            translate("version {version}, {usage}", version=snapshot.version, usage=usage_line(usage)), "dim"
-        )
+        self._chat.say("version {version}, {usage}", "dim", version=snapshot.version, usage=usage_line(usage))
 
     async def tokens(self, _: str) -> None:
         chat = self._chat.session.chat
-        self._chat.say(translate("Context: {tokens:,} tokens.", tokens=chat.tokens))
-        self._chat.say(translate("Used so far: {usage}.", usage=usage_line(chat.usage)))
+        self._chat.say("Context: {tokens:,} tokens.", tokens=chat.tokens)
+        self._chat.say("Used so far: {usage}.", usage=usage_line(chat.usage))
         for line in cost_lines(spending_of(chat.history.entries)):
             self._chat.say(line)
 
@@ -172,27 +169,23 @@ class Commands:
         entry = await compact(session.chat)
         self._chat.show(self._chat.renderer.markdown(segment_text(entry)))
         self._chat.say(
-            translate(
-                "Summarized entries {since} to {to}: {before:,} tokens before, {after:,} after. Undo with /rollback {version}.",
-                since=max(1, entry.since),
-                to=entry.up_to,
-                before=before,
-                after=session.chat.tokens,
-                version=entry.sequence_number - 1,
-            ),
+            "Summarized entries {since} to {to}: {before:,} tokens before, {after:,} after. Undo with /rollback {version}.",
             "dim",
+            since=max(1, entry.since),
+            to=entry.up_to,
+            before=before,
+            after=session.chat.tokens,
+            version=entry.sequence_number - 1,
         )
 
     async def rollback(self, to: str) -> None:
         history = self._chat.session.history
         done = roll_back(history, _number(to, "rollback") if to else None)
         self._chat.say(
-            translate(
-                "Rolled back to version {version}. Undo with /rollback {previous}.",
-                version=done.version,
-                previous=done.previous,
-            ),
+            "Rolled back to version {version}. Undo with /rollback {previous}.",
             "green",
+            version=done.version,
+            previous=done.previous,
         )
         if done.message:
             self._chat.editor.prefill(done.message)
@@ -202,13 +195,11 @@ class Commands:
         session.fork(_number(at, "fork") if at else None)
         info = session.info
         self._chat.say(
-            translate(
-                "Now in {id}, forked from {parent} at version {version}.",
-                id=info.id,
-                parent=info.parent,
-                version=info.forked_at,
-            ),
+            "Now in {id}, forked from {parent} at version {version}.",
             "green",
+            id=info.id,
+            parent=info.parent,
+            version=info.forked_at,
         )
 
     async def regenerate(self, model: str) -> None:
@@ -221,17 +212,14 @@ class Commands:
         if model:
             session.set_model(model)
         self._chat.say(
-            translate(
-                "Answering again in {id}; the first answer stays in {parent}.", id=session.chat.id, parent=before
-            ),
-            "green",
+            "Answering again in {id}; the first answer stays in {parent}.", "green", id=session.chat.id, parent=before
         )
         await self._chat.play()
 
     async def compare(self, wanted: str) -> None:
         session = self._chat.session
         if not wanted:
-            raise ConversationError(translate("usage: /compare MODEL; /model lists the models"))
+            raise translated(ConversationError, "usage: /compare MODEL; /model lists the models")
         model = session.find_model(wanted)
         original, before = session.history, session.chat.model
         replay = Replay(original, f"entry:{question_before(original)}", calls="ask")
@@ -243,19 +231,17 @@ class Commands:
         lines = comparison_lines(compare(original, replay.branch), self._chat.renderer.columns)
         self._chat.show("\n".join(lines))
         self._chat.say(
-            translate(
-                "Still in {id} with {model}; /resume {other} continues the other answer.",
-                id=original.id,
-                model=before,
-                other=replay.branch.id,
-            ),
+            "Still in {id} with {model}; /resume {other} continues the other answer.",
             "dim",
+            id=original.id,
+            model=before,
+            other=replay.branch.id,
         )
 
     async def retry(self, _: str) -> None:
         turn = self._chat.session.chat.turn
         if not (turn.open_calls or turn.needs_model):
-            raise ConversationError(translate("the last turn is finished; send a new message"))
+            raise translated(ConversationError, "the last turn is finished; send a new message")
         await self._chat.play()
 
     async def memory(self, argument: str) -> None:
@@ -276,13 +262,16 @@ class Commands:
             case "clear":
                 text = ""
             case "add" | "set":
-                raise ConversationError(translate("usage: {usage}", usage=_usage("memory")))
+                raise translated(ConversationError, "usage: {usage}", usage=_usage("memory"))
             case _:
-                raise ConversationError(
-                    translate("unknown subcommand {name!r}; usage: {usage}", name=verb[:40], usage=_usage("memory"))
+                raise translated(
+                    ConversationError,
+                    "unknown subcommand {name!r}; usage: {usage}",
+                    name=verb[:40],
+                    usage=_usage("memory"),
                 )
         set_texts(history, memory=text)
-        self._chat.say(translate("Notebook saved (version {version}).", version=history.version), "green")
+        self._chat.say("Notebook saved (version {version}).", "green", version=history.version)
 
     async def system(self, argument: str) -> None:
         history = self._chat.session.history
@@ -295,7 +284,7 @@ class Commands:
         if argument == "edit":
             text = await self._edited(history.system_instruction, translate("system › "))
         set_texts(history, system=text)
-        self._chat.say(translate("System instruction saved (version {version}).", version=history.version), "green")
+        self._chat.say("System instruction saved (version {version}).", "green", version=history.version)
 
     async def mcp(self, argument: str) -> None:
         await McpCommand(self._chat).run(argument)
@@ -305,7 +294,7 @@ class Commands:
         await session.open_tools()
         tools = session.tools
         if not tools:
-            self._chat.say(translate("Tools are disabled (--no-tools)."))
+            self._chat.say("Tools are disabled (--no-tools).")
             return
         rows = [
             (
@@ -327,7 +316,7 @@ class Commands:
             return
         plans = store.list()
         if not plans:
-            self._chat.say(translate("No plans yet; ask for one."))
+            self._chat.say("No plans yet; ask for one.")
             return
         rows = [(plan.id, translate(plan.status), _progress(plan), plan.title) for plan in plans]
         heads = (translate("PLAN"), translate("STATUS"), translate("DONE"), translate("TITLE"))
@@ -342,14 +331,14 @@ class Commands:
         if text == "auto":
             text = await session.written_title()
             if not text:
-                raise ConversationError(translate("no title was written; send a message to a model first"))
+                raise translated(ConversationError, "no title was written; send a message to a model first")
         if text:
             set_title(session.store, session.chat.id, text)
         self._chat.show(self._chat.renderer.line(session.info.title or translate("(no title yet)")))
 
     async def new(self, _: str) -> None:
         self._chat.session.new()
-        self._chat.say(translate("New conversation with {model}.", model=self._chat.session.chat.model), "green")
+        self._chat.say("New conversation with {model}.", "green", model=self._chat.session.chat.model)
 
     async def resume(self, which: str) -> None:
         session = self._chat.session
@@ -365,8 +354,8 @@ class Commands:
             return
         if which.isdecimal() and len(which) < 3:
             if not 1 <= int(which) <= len(listed):
-                raise ConversationError(
-                    translate("no conversation {number} in the list; /resume shows the list", number=which)
+                raise translated(
+                    ConversationError, "no conversation {number} in the list; /resume shows the list", number=which
                 )
             which = listed[int(which) - 1].id
         session.open(which)
@@ -377,7 +366,7 @@ class Commands:
         session = self._chat.session
         path = Path(name or f"{session.chat.id}.jsonl").expanduser()
         if path.exists():
-            raise StoreError(translate("{path} already exists; give another name", path=path))
+            raise translated(StoreError, "{path} already exists; give another name", path=path)
         kind = _EXPORTS.get(path.suffix.lower())
         with atomic_write(path) as file:
             if kind is None:
@@ -385,11 +374,9 @@ class Commands:
             else:
                 file.write(export(kind, session.info, session.history.snapshot(), current_language()))
         if kind is None:
-            self._chat.say(
-                translate("Exported to {path}. Import it with `antiphon history import`.", path=path), "green"
-            )
+            self._chat.say("Exported to {path}. Import it with `antiphon history import`.", "green", path=path)
         else:
-            self._chat.say(translate("Saved as {path}.", path=path), "green")
+            self._chat.say("Saved as {path}.", "green", path=path)
 
     async def quit(self, _: str) -> None:
         self._chat.leave()
@@ -405,8 +392,8 @@ class Commands:
             codes: list[int] = []
             await self._chat.editor.run_suspended(lambda: codes.append(_ran([*shlex.split(editor), str(file)])))
             if codes[0]:
-                raise AntiphonError(
-                    translate("{editor} exited with {code}; nothing was changed", editor=editor, code=codes[0])
+                raise translated(
+                    AntiphonError, "{editor} exited with {code}; nothing was changed", editor=editor, code=codes[0]
                 )
             return file.read_text(encoding="utf-8").strip()
 
@@ -416,8 +403,8 @@ def _ran(command: list[str]) -> int:
         return subprocess.run(command, check=False).returncode
     except OSError as error:
         reason = error.strerror or error
-        raise AntiphonError(
-            translate("cannot start the editor {editor}: {error}", editor=command[0], error=reason)
+        raise translated(
+            AntiphonError, "cannot start the editor {editor}: {error}", editor=command[0], error=reason
         ) from error
 
 
@@ -428,8 +415,8 @@ def _usage(command: str) -> str:
 def _number(text: str, command: str) -> int:
     """The number that was given to a command."""
     if not (text.isascii() and text.isdigit() and len(text) < 10):
-        raise ConversationError(
-            translate("invalid number {text!r}; usage: {usage}", text=text[:40], usage=_usage(command))
+        raise translated(
+            ConversationError, "invalid number {text!r}; usage: {usage}", text=text[:40], usage=_usage(command)
         )
     return int(text)
 

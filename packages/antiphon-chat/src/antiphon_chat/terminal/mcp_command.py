@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from antiphon.errors import ConversationError
-from antiphon_chat.language import translate
+from antiphon_chat.language import translate, translated
 from antiphon_chat.shared.mcp.servers import McpServers, ServerReport, ServerView
 from antiphon_chat.shared.mcp.settings import Approval, ServerChange
 
@@ -48,7 +48,7 @@ def read_new_server(words: list[str]) -> NewServer:
 
 def usage_error() -> ConversationError:
     """The error for words that make no command."""
-    return ConversationError(translate("usage: {usage}", usage=USAGE))
+    return translated(ConversationError, "usage: {usage}", usage=USAGE)
 
 
 class McpCommand:
@@ -64,7 +64,7 @@ class McpCommand:
     async def run(self, argument: str) -> None:
         """Run what follows `/mcp`. Raises `ConversationError` or `InvalidTool`."""
         if not self._chat.session.settings.has_tools:
-            raise ConversationError(translate("Tools are disabled (--no-tools)."))
+            raise translated(ConversationError, "Tools are disabled (--no-tools).")
         try:
             words = shlex.split(argument)
         except ValueError as error:
@@ -76,7 +76,7 @@ class McpCommand:
                 await self._add(read_new_server(words[1:]))
             case ["remove", name]:
                 await self._servers.remove(name)
-                self._chat.say(translate("MCP server {name} removed.", name=name), "green")
+                self._chat.say("MCP server {name} removed.", "green", name=name)
             case ["enable", name]:
                 if (digest := await self._confirmed(self._servers.view(name))) is not None:
                     self._show_state(await self._servers.change(name, ServerChange(enabled=True, confirm=digest)))
@@ -95,7 +95,7 @@ class McpCommand:
     def _list(self) -> None:
         views = self._servers.views()
         if not views:
-            self._chat.say(translate("No MCP servers. Add one: {usage}", usage="/mcp add NAME COMMAND"))
+            self._chat.say("No MCP servers. Add one: {usage}", usage="/mcp add NAME COMMAND")
             return
         rows = [(view.name, state_text(view), _approval_text(view), view.where) for view in views]
         heads = (translate("SERVER"), translate("STATE"), translate("APPROVAL"), translate("COMMAND OR ADDRESS"))
@@ -113,24 +113,24 @@ class McpCommand:
         view = await self._servers.add(new.name, change)
         digest = await self._confirmed(view)
         if digest is None:
-            self._chat.say(translate("Stored and switched off. Start it with /mcp enable {name}.", name=view.name))
+            self._chat.say("Stored and switched off. Start it with /mcp enable {name}.", name=view.name)
             return
         self._show_state(await self._servers.change(view.name, ServerChange(enabled=True, confirm=digest)))
 
     async def _secret(self, name: str) -> str:
-        return await self._chat.ask_secret(translate("value of {name} (not shown) › ", name=name))
+        return await self._chat.ask_secret("value of {name} (not shown) › ", name=name)
 
     async def _confirmed(self, view: ServerView) -> str | None:
         """Show the exact command before it is first run: its digest if it may run, None if not, empty if that is known."""
         if view.is_confirmed:
             return ""
-        self._chat.say(translate("MCP server {name} runs this command on your machine:", name=view.name), "yellow")
+        self._chat.say("MCP server {name} runs this command on your machine:", "yellow", name=view.name)
         self._chat.show(self._chat.renderer.line(f"  {view.where}", "bold"))
         if view.folder:
             self._chat.say("  " + translate("in the folder {folder}", folder=view.folder))
         if view.variables:
             self._chat.say("  " + translate("with the variables {names}", names=", ".join(view.variables)))
-        answer = (await self._chat.ask(translate("run it? y/n › "))).strip().lower()
+        answer = (await self._chat.ask("run it? y/n › ")).strip().lower()
         return view.digest if answer in ("y", "yes", "是") else None
 
     async def _set_approval(self, name: str, approval: Approval) -> None:
@@ -165,7 +165,7 @@ class McpCommand:
 
     def _show_tools(self, view: ServerView) -> None:
         if not view.tools:
-            self._chat.say(translate("{name}: its tools are not known yet; /mcp test {name}", name=view.name))
+            self._chat.say("{name}: its tools are not known yet; /mcp test {name}", name=view.name)
             return
         rows = [
             (one.name, one.effect, translate(APPROVAL_TEXTS[one.approval or view.approval or "allow"]), one.description)
