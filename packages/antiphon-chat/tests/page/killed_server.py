@@ -19,6 +19,7 @@ from antiphon.providers.router import ProviderRouter
 from antiphon.providers.scripted import call
 from antiphon_chat.page.app import ChatApp
 from antiphon_chat.page.server import serve_app
+from antiphon_chat.page.services import ChatServices
 from antiphon_chat.shared.models import ChatModels
 from antiphon_chat.shared.toolbox import Toolboxes
 
@@ -64,11 +65,8 @@ def main(store: str, marks: str) -> None:
     model = ap.FunctionModel(answer, name="caller")
     talking = ChatModels(ProviderRouter({"caller": model}, environ={}), ModelChoice("caller", "a test", "None."))
     with SqliteStore(store) as conversations:
-        app = ChatApp(
-            conversations,
-            lambda: talking,
-            Toolboxes(Path(store).parent, tools=tools(Path(marks), hang=True), with_builtin=False),
-        )
+        toolboxes = Toolboxes(Path(store).parent, tools=tools(Path(marks), hang=True), with_builtin=False)
+        app = ChatApp(ChatServices(conversations, lambda: talking, toolboxes))
         asyncio.run(serve_app(app, on_ready=lambda url: print(url.split(":")[2].partition("/")[0], flush=True)))
 
 

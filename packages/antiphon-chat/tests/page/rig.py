@@ -20,7 +20,9 @@ from antiphon.providers.default_model import ModelChoice
 from antiphon.providers.router import ProviderRouter
 from antiphon_chat.page.app import ChatApp
 from antiphon_chat.page.server import serve_app
+from antiphon_chat.page.services import ChatServices
 from antiphon_chat.shared.models import ChatModels
+from antiphon_chat.shared.session import TurnSettings
 from antiphon_chat.shared.toolbox import Toolboxes
 from antiphon_gateway.access.client_keys import ClientKeys
 from antiphon_gateway.config.settings import ClientKeySettings, Config
@@ -174,13 +176,16 @@ def served(
     known = ClientKeys(Config(keys=tuple(keys)), environ or {})
     with kept_in(path) as store:
         setup = options.get("setup")
-        app = ChatApp(
+        if (limit := options.pop("token_limit", None)) is not None:
+            options["turns"] = lambda: TurnSettings(token_limit=limit)
+        page = {name: options.pop(name) for name in ("page", "rules") if name in options}
+        chat = ChatServices(
             store,
             (lambda: setup.models) if setup else (lambda: there),
             Toolboxes(path.parent, tools=tools, with_builtin=with_builtin),
-            keys=lambda: known,
             **options,
         )
+        app = ChatApp(chat, keys=lambda: known, **page)
         with running(app, limits or Limits()) as port:
             yield Browser(port)
 

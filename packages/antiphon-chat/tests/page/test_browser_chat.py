@@ -164,11 +164,11 @@ def test_a_lost_network_is_shown_and_the_turn_continues(chromium: Chromium, chat
 def test_a_server_that_was_killed_and_started_again_is_found_again(chromium: Chromium, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-    code = f"serve_chat('offline/plain', Path({str(tmp_path / 'chats.db')!r}), port={port})"
+    code = f"serve_chat(ChatSettings(model='offline/plain', store={str(tmp_path / 'chats.db')!r}), port={port})"
     command = [
         sys.executable,
         "-c",
-        f"from pathlib import Path; from antiphon_chat.page.server import serve_chat; {code}",
+        f"from antiphon_chat.page.server import serve_chat; from antiphon_chat.shared.session import ChatSettings; {code}",
     ]
 
     @contextmanager

@@ -1,4 +1,4 @@
-"""`AccessControl`: whose request it is, and whether a page of ours sent it. `ModelAccess`: which models its client may use.
+"""`AccessControl`: whose request it is, and whether a page of ours sent it.
 
 - Without keys only this machine is served, and only under a name of this machine (`http.origin` has the rules).
 - With keys, everything except the page itself requires one.
@@ -13,9 +13,7 @@ from collections.abc import Callable
 
 from antiphon.http.messages import ClientRequest
 from antiphon.http.origin import OriginRules, local_problem, site_problem
-from antiphon_chat.page.mounted.metered_calls import ChatMeter
 from antiphon_chat.page.request import ApiError
-from antiphon_chat.shared.models import ChatModels
 from antiphon_gateway.access.client_keys import ANONYMOUS, ClientKey, ClientKeys
 
 API = "/chat/api/"
@@ -75,32 +73,3 @@ def _check_change(request: ClientRequest) -> None:
         raise ApiError("send content-type: application/json", 415, "unsupported_media")
     if request.headers.get(HEADER) != "1":
         raise ApiError(f"send the header {HEADER}: 1; it shows that a page of ours asks", 403, "forbidden")
-
-
-class ModelAccess:
-    """Which models a client may use, and whether its limits allow a request now. Without a `meter` there are no limits."""
-
-    def __init__(self, models: Callable[[], ChatModels], meter: ChatMeter | None) -> None:
-        self._models = models
-        self._meter = meter
-
-    @property
-    def default(self) -> str:
-        """The model for conversations without a chosen one."""
-        return self._models().choice.model
-
-    def names(self, key: ClientKey) -> tuple[str, ...]:
-        """The models on the menu."""
-        return tuple(name for name in self._models().names if key.may_use(name))
-
-    def check(self, model: str, key: ClientKey) -> None:
-        """Raise if this client cannot use that model."""
-        self._models().check(model)
-        if not key.may_use(model):
-            raise ApiError(f"this key may not use {model}", 403, "forbidden")
-
-    async def admit(self, model: str, key: ClientKey) -> None:
-        """Count a request to a model; raise if this client cannot use the model, or has to wait."""
-        self.check(model, key)
-        if self._meter is not None:
-            await self._meter.admit(key, model)

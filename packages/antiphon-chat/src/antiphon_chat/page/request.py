@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -22,16 +22,24 @@ from antiphon_chat.shared.mcp.servers import UnconfirmedCommand
 from antiphon_chat.shared.uploads import UnsupportedFile, UploadTooLarge
 from antiphon_gateway.access.client_keys import ClientKey
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from antiphon.history import ConversationInfo, HistoryStore
+    from antiphon_chat.page.live_conversation import LiveConversation
+    from antiphon_chat.page.services import ChatServices
+
 T = TypeVar("T")
 
 _LARGEST = 2**53
 
 
 class ChatRequest(Struct, frozen=True):
-    """A request, the key it came with, and the id in its path, if it has one."""
+    """A request to the chat, the key it came with, and the id in its path, if it has one."""
 
     request: ClientRequest
     key: ClientKey
+    chat: ChatServices
     id: str = ""
     name: str = ""
 
@@ -39,6 +47,22 @@ class ChatRequest(Struct, frozen=True):
     def owner(self) -> str:
         """The owner of the conversations."""
         return self.key.name
+
+    @property
+    def query(self) -> Mapping[str, str]:
+        return self.request.query
+
+    @property
+    def store(self) -> HistoryStore:
+        return self.chat.conversations.store
+
+    async def open(self) -> LiveConversation:
+        """The conversation in its path, with entries that others appended since."""
+        return await self.chat.conversations.open(self.id, self.owner)
+
+    async def info(self) -> ConversationInfo:
+        """The facts about the conversation in its path, if it is this client's."""
+        return await self.chat.conversations.info(self.id, self.owner)
 
     def read(self, kind: type[T]) -> T:
         """The decoded body. Raises `ApiError` with the problem and its location."""
@@ -49,7 +73,7 @@ class ChatRequest(Struct, frozen=True):
 
     def number(self, name: str, default: Any = None, *, most: int = _LARGEST) -> Any:
         """A number from the query."""
-        written = self.request.query.get(name)
+        written = self.query.get(name)
         return default if written is None else parse_int(written, name, most)
 
 

@@ -6,22 +6,19 @@ import asyncio
 import os
 import sys
 import webbrowser
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping
 
 from antiphon.errors import GatewayStartError
 from antiphon.history.location import data_folder_for
 from antiphon.http.origin import OriginRules, is_loopback
 from antiphon.http.server.application import Limits
 from antiphon.http.server.listener import Listener, bind_socket, stop_on_signals
-from antiphon.providers.client import ProviderClient
-from antiphon.providers.default_model import is_tour
-from antiphon.tools.registry import ToolLike, ToolRegistry
+from antiphon.tools.registry import ToolRegistry
 from antiphon_chat.page.app import ChatApp
+from antiphon_chat.page.services import ChatServices
 from antiphon_chat.shared.mcp.servers import McpServers
-from antiphon_chat.shared.session import TurnSettings, open_chat_store, resume_conversation
+from antiphon_chat.shared.session import ChatSettings, open_chat_store, resume_conversation
 from antiphon_chat.shared.setup.model_setup import ModelSetup
-from antiphon_chat.shared.toolbox import Toolboxes
 
 PORT = 8765
 SHUTDOWN_GRACE_SECONDS = 5.0
@@ -29,73 +26,51 @@ _LIMITS = Limits(max_connections=200)
 
 
 def serve_chat(
-    model: str | ProviderClient | None,
-    store: str | Path,
+    settings: ChatSettings,
     *,
     host: str = "127.0.0.1",
     port: int = PORT,
     opens_browser: bool = False,
-    system: str | None = None,
-    with_tools: bool = True,
-    folder: Path | None = None,
-    tools: Sequence[ToolLike] = (),
-    token_limit: int | None = None,
-    turns: TurnSettings | None = None,
-    asks_before_changes: bool = False,
-    resume: str | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> int:
     """Serve the chat until Ctrl-C or SIGTERM; returns the exit code. Prints the default model and the address of the page.
 
     Only this machine is served, because there are no keys; `antiphon serve` has keys. Plans and documents are in the folder
-    of the store; `tools` are offered beside the built-in ones. With `asks_before_changes`, tools that are not read-only need
-    approval. With `resume` the page opens that conversation, with `model` and `system` if they are given.
-    `turns` has the limits of turns; `token_limit` is one of them.
+    of the store. With `resume` in the settings the page opens that conversation, with their model and system instruction.
     """
     if host != "localhost" and not is_loopback(host):
         raise GatewayStartError(
             f"the chat without keys is for this machine alone, not for {host}; `antiphon serve` has keys"
         )
-    setup = ModelSetup(os.environ if environ is None else environ, data_folder_for(store), model)
+    folder = data_folder_for(settings.store)
+    setup = ModelSetup(os.environ if environ is None else environ, folder, settings.model)
     _say(str(setup.models.choice))
-
-    servers = McpServers(data_folder_for(store), tools)
-    toolboxes = Toolboxes(
-        data_folder_for(store),
-        folder=folder,
-        with_builtin=with_tools,
-        tools=(*tools, servers) if with_tools else tools,
-        with_tour=is_tour(setup.models.choice.model),
-    )
-    for agent in (
-        turns.agents if turns else ()
-    ):  # a name that is taken is better reported now than by the first conversation
+    servers = McpServers(folder, settings.tools)
+    toolboxes = settings.toolboxes(servers, setup.models.choice.model)
+    for agent in settings.turns.agents:  # a name that is taken is better reported now than by the first conversation
         ToolRegistry([*toolboxes.of("").registry, *agent.tools])
-    with open_chat_store(store) as conversations:
+    with open_chat_store(settings.store) as store:
         shown = ""
-        if resume:
-            shown = resume_conversation(conversations, resume, model if isinstance(model, str) else None, system).id
+        if settings.resume:
+            shown = f"#/c/{resume_conversation(store, settings.resume, settings.model, settings.system).id}"
 
         def on_ready(url: str) -> None:
-            address = url + (f"#/c/{shown}" if shown else "")
-            _say(f"the chat is at {address}")
+            _say(f"the chat is at {url}{shown}")
             if opens_browser:
-                webbrowser.open(address)
+                webbrowser.open(f"{url}{shown}")
 
-        app = ChatApp(
-            conversations,
+        chat = ChatServices(
+            store,
             lambda: setup.models,
             toolboxes,
-            rules=lambda: OriginRules(host),
-            system=system or "",
-            token_limit=token_limit,
-            turns=lambda: turns or TurnSettings(),
-            asks_before_changes=asks_before_changes,
+            system=settings.system or "",
+            turns=lambda: settings.turns,
+            asks_before_changes=settings.asks_before_changes,
             setup=setup,
-            mcp=servers if with_tools else None,
+            mcp=servers if settings.has_tools else None,
             writes_titles=True,
         )
-        asyncio.run(_serve(app, setup, host, port, on_ready))
+        asyncio.run(_serve(ChatApp(chat, rules=lambda: OriginRules(host)), setup, host, port, on_ready))
     return 0
 
 

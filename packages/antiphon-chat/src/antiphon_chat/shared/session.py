@@ -21,7 +21,7 @@ from antiphon.errors import DocumentFolderError, HistoryError, StoreError, Unkno
 from antiphon.history import AgentHistory, ConversationInfo, HistoryStore, ModelInputEntry
 from antiphon.history.location import data_folder_for, display_location, ensure_private_folder, open_store
 from antiphon.providers.client import ProviderClient
-from antiphon.providers.default_model import OFFLINE, ModelChoice
+from antiphon.providers.default_model import ModelChoice, is_tour
 from antiphon.tools.builtin import PlanStore, with_memory
 from antiphon.tools.embedded import EmbeddedSetting
 from antiphon.tools.registry import ToolLike, ToolRegistry
@@ -121,6 +121,16 @@ class ChatSettings(Struct, frozen=True, kw_only=True):
     tools: tuple[ToolLike, ...] = ()
     """The person's own tools (`chat/setup/own_tools.py`)."""
 
+    def toolboxes(self, servers: McpServers, model: str) -> Toolboxes:
+        """The tools on offer, those of the MCP servers too; `model` is the one that begins."""
+        return Toolboxes(
+            data_folder_for(self.store),
+            folder=self.folder,
+            with_builtin=self.has_tools,
+            tools=(*self.tools, servers) if self.has_tools else self.tools,
+            with_tour=is_tour(model),
+        )
+
     def __rich_repr__(self) -> list[tuple[str, Any]]:
         """The fields, without a password in the address of the store (law L10)."""
         return list((structs.asdict(self) | {"store": display_location(self.store)}).items())
@@ -143,13 +153,7 @@ class ChatSession:
         """The MCP servers of the settings."""
         self.store = open_chat_store(settings.store)
         try:
-            self._toolboxes = Toolboxes(
-                self.folder,
-                folder=settings.folder,
-                with_builtin=settings.has_tools,
-                tools=(*settings.tools, self.mcp) if settings.has_tools else settings.tools,
-                with_tour=(model or self.choice.model) == OFFLINE,
-            )
+            self._toolboxes = settings.toolboxes(self.mcp, model or self.choice.model)
             self._toolbox = self._toolboxes.of("")
             if settings.resume:
                 self._open(resume_conversation(self.store, settings.resume, model, settings.system))

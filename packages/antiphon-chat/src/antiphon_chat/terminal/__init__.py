@@ -125,19 +125,7 @@ async def _closing(
 def _served(settings: ChatSettings, arguments: argparse.Namespace) -> int:
     from antiphon_chat.page.server import PORT, serve_chat
 
-    return serve_chat(
-        settings.model,
-        settings.store,
-        port=PORT if arguments.port is None else arguments.port,
-        opens_browser=arguments.open,
-        system=settings.system,
-        with_tools=settings.has_tools,
-        folder=settings.folder,
-        asks_before_changes=settings.asks_before_changes,
-        resume=settings.resume,
-        tools=settings.tools,
-        turns=settings.turns,
-    )
+    return serve_chat(settings, port=PORT if arguments.port is None else arguments.port, opens_browser=arguments.open)
 
 
 def add_turn_options(parser: argparse.ArgumentParser) -> None:

@@ -17,6 +17,7 @@ import pytest
 from antiphon.errors import GatewayStartError
 from antiphon_chat.page.mounted.gateway_chat import chat_factory
 from antiphon_chat.page.server import serve_chat
+from antiphon_chat.shared.session import ChatSettings
 from antiphon_gateway.access.client_keys import hash_key
 from antiphon_gateway.config.settings import ClientKeySettings, Config, GatewaySettings, ModelSettings, ProviderSettings
 from antiphon_gateway.routes import is_chat_path
@@ -138,13 +139,13 @@ def test_which_paths_are_the_chats(path: str, chats: bool) -> None:
 
 def test_the_chat_without_keys_is_for_this_machine(tmp_path: Path) -> None:
     with pytest.raises(GatewayStartError, match="for this machine alone"):
-        serve_chat(None, tmp_path / "history.db", host="0.0.0.0")
+        serve_chat(ChatSettings(store=tmp_path / "history.db"), host="0.0.0.0")
 
 
 def test_the_chat_command_prints_model_and_address_and_stops_on_a_signal(tmp_path: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from antiphon_chat.page.server import serve_chat;"
-        "sys.exit(serve_chat(None, Path(sys.argv[1]), port=0, environ={}))"
+        "import sys; from antiphon_chat.page.server import serve_chat; from antiphon_chat.shared.session import ChatSettings;"
+        "sys.exit(serve_chat(ChatSettings(store=sys.argv[1]), port=0, environ={}))"
     )
     store = tmp_path / "new" / "history.db"
     environ = {name: value for name, value in os.environ.items() if not name.endswith("_API_KEY")}

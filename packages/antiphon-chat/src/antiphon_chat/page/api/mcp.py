@@ -30,55 +30,51 @@ class Confirmation(Struct, frozen=True, forbid_unknown_fields=True):
     confirm: str = ""
 
 
-class McpApi:
-    """Handles requests about MCP servers."""
+async def list_servers(request: ChatRequest) -> Response:
+    """All servers; those that are switched on are started."""
+    servers = _servers_of(request)
+    await servers.wait_until_started(0.0)
+    return _answer(servers)
 
-    def __init__(self, servers: McpServers | None) -> None:
-        self._servers = servers
 
-    async def list(self, request: ChatRequest) -> Response:  # noqa: ARG002 - the signature of all handlers
-        """All servers; those that are switched on are started."""
-        servers = self._required()
-        await servers.wait_until_started(0.0)
-        return self._answer(servers)
+async def add_server(request: ChatRequest) -> Response:
+    """Store a server; a command is not run before it is confirmed."""
+    servers = _servers_of(request)
+    given = request.read(NewServer)
+    await servers.add(given.name, given)
+    return _answer(servers, 201)
 
-    async def add(self, request: ChatRequest) -> Response:
-        """Store a server; a command is not run before it is confirmed."""
-        servers = self._required()
-        given = request.read(NewServer)
-        await servers.add(given.name, given)
-        return self._answer(servers, 201)
 
-    async def change(self, request: ChatRequest) -> Response:
-        """Change a server, switch it on or off, or set which of its calls need approval."""
-        servers = self._known(request)
-        await servers.change(request.id, request.read(ServerChange))
-        return self._answer(servers)
+async def change_server(request: ChatRequest) -> Response:
+    """Change a server, switch it on or off, or set which of its calls need approval."""
+    servers = _servers_of(request, request.id)
+    await servers.change(request.id, request.read(ServerChange))
+    return _answer(servers)
 
-    async def test(self, request: ChatRequest) -> Response:
-        """Connect to a server and report what it has."""
-        servers = self._known(request)
-        report = await servers.test(request.id, request.read(Confirmation).confirm)
-        return Response.json({"report": report, "servers": servers.views()})
 
-    async def remove(self, request: ChatRequest) -> Response:
-        """Stop and remove a server."""
-        servers = self._known(request)
-        await servers.remove(request.id)
-        return self._answer(servers)
+async def test_server(request: ChatRequest) -> Response:
+    """Connect to a server and report what it has."""
+    servers = _servers_of(request, request.id)
+    report = await servers.test(request.id, request.read(Confirmation).confirm)
+    return Response.json({"report": report, "servers": servers.views()})
 
-    def _answer(self, servers: McpServers, status: int = 200) -> Response:
-        return Response.json({"servers": servers.views()}, status)
 
-    def _known(self, request: ChatRequest) -> McpServers:
-        servers = self._required()
-        if request.id not in servers.settings.servers:
-            raise ApiError(f"no MCP server {request.id[:40]!r} in the settings", 404, "not_found")
-        return servers
+async def remove_server(request: ChatRequest) -> Response:
+    """Stop and remove a server."""
+    servers = _servers_of(request, request.id)
+    await servers.remove(request.id)
+    return _answer(servers)
 
-    def _required(self) -> McpServers:
-        if self._servers is None:
-            raise ApiError(
-                "this page cannot change MCP servers; only the owner's `antiphon chat` can", 403, "forbidden"
-            )
-        return self._servers
+
+def _answer(servers: McpServers, status: int = 200) -> Response:
+    return Response.json({"servers": servers.views()}, status)
+
+
+def _servers_of(request: ChatRequest, name: str = "") -> McpServers:
+    """The servers, where they can be changed; with a `name`, if that is one of the settings."""
+    servers = request.chat.mcp
+    if servers is None:
+        raise ApiError("this page cannot change MCP servers; only the owner's `antiphon chat` can", 403, "forbidden")
+    if name and name not in servers.settings.servers:
+        raise ApiError(f"no MCP server {name[:40]!r} in the settings", 404, "not_found")
+    return servers

@@ -9,7 +9,6 @@ from __future__ import annotations
 from msgspec import Struct
 
 from antiphon.http.messages import Response
-from antiphon_chat.page.access import ModelAccess
 from antiphon_chat.page.request import ApiError, ChatRequest
 from antiphon_chat.shared.model_facts import facts_of
 from antiphon_chat.shared.setup.model_setup import ModelSetup, ModelSource, providers_with_keys
@@ -26,41 +25,38 @@ class NewKey(Struct, frozen=True, forbid_unknown_fields=True):
         return f"NewKey({self.provider!r})"
 
 
-class ModelApi:
-    """Handles requests about models and keys."""
+async def list_models(request: ChatRequest) -> Response:
+    """The sources of models, with the models they list."""
+    setup = request.chat.setup
+    if setup is None:
+        names = request.chat.model_names(request.key)
+        sources = [ModelSource(kind="gateway", model=names[0] if names else "", models=names)]
+        return Response.json({"sources": sources, "key_providers": [], "facts": facts_of(names)})
+    sources = await setup.sources()
+    known = [name for source in sources for name in (source.model, *source.models)]
+    return Response.json({"sources": sources, "key_providers": providers_with_keys(), "facts": facts_of(known)})
 
-    def __init__(self, models: ModelAccess, setup: ModelSetup | None) -> None:
-        self._models = models
-        self._setup = setup
 
-    async def list(self, request: ChatRequest) -> Response:
-        """The sources of models, with the models they list."""
-        if self._setup is None:
-            names = self._models.names(request.key)
-            sources = [ModelSource(kind="gateway", model=names[0] if names else "", models=names)]
-            return Response.json({"sources": sources, "key_providers": [], "facts": facts_of(names)})
-        sources = await self._setup.sources()
-        known = [name for source in sources for name in (source.model, *source.models)]
-        return Response.json({"sources": sources, "key_providers": providers_with_keys(), "facts": facts_of(known)})
+async def add_key(request: ChatRequest) -> Response:
+    """Use a key, and store it if asked."""
+    setup = _setup_of(request)
+    given = request.read(NewKey)
+    model = setup.add_key(given.provider, given.key, is_stored=given.store)
+    sources = await setup.sources()
+    if not model:
+        model = next((one.model for one in sources if one.provider == given.provider), "")
+    return Response.json({"model": model, "sources": sources}, 201)
 
-    async def add_key(self, request: ChatRequest) -> Response:
-        """Use a key, and store it if asked."""
-        setup = self._required()
-        given = request.read(NewKey)
-        model = setup.add_key(given.provider, given.key, is_stored=given.store)
-        sources = await setup.sources()
-        if not model:
-            model = next((one.model for one in sources if one.provider == given.provider), "")
-        return Response.json({"model": model, "sources": sources}, 201)
 
-    async def forget_key(self, request: ChatRequest) -> Response:
-        """Remove a pasted or stored key."""
-        setup = self._required()
-        if not setup.forget_key(request.id):
-            raise ApiError(f"no pasted or stored key of {request.id[:40]}", 404, "not_found")
-        return Response.json({"sources": await setup.sources()})
+async def forget_key(request: ChatRequest) -> Response:
+    """Remove a pasted or stored key."""
+    setup = _setup_of(request)
+    if not setup.forget_key(request.id):
+        raise ApiError(f"no pasted or stored key of {request.id[:40]}", 404, "not_found")
+    return Response.json({"sources": await setup.sources()})
 
-    def _required(self) -> ModelSetup:
-        if self._setup is None:
-            raise ApiError("keys are set in the configuration of this server", 403, "forbidden")
-        return self._setup
+
+def _setup_of(request: ChatRequest) -> ModelSetup:
+    if request.chat.setup is None:
+        raise ApiError("keys are set in the configuration of this server", 403, "forbidden")
+    return request.chat.setup

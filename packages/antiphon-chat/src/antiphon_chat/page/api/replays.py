@@ -7,8 +7,6 @@ from msgspec import Struct, field
 from antiphon.conversation.replay import CallPolicy, Replay, compare
 from antiphon.http.messages import Response
 from antiphon.threads import STORES
-from antiphon_chat.page.api.turns import TurnApi
-from antiphon_chat.page.open_conversations import OpenConversations
 from antiphon_chat.page.request import ApiError, ChatRequest
 from antiphon_chat.shared.conversations.branches import make_branch
 
@@ -22,33 +20,29 @@ class ReplayRequest(Struct, frozen=True, forbid_unknown_fields=True):
     turns: int | None = None
 
 
-class ReplayApi:
-    """Handles requests about replays."""
+async def start_replay(request: ChatRequest) -> Response:
+    """Start a replay in a branch; its turns run one after the other."""
+    wanted = request.read(ReplayRequest)
+    live = await request.open()
+    replay = Replay(live.chat.history, wanted.step, calls=wanted.calls, max_turns=wanted.turns)
+    await request.chat.admit_turn(live, wanted.model, request.key)
+    made = await STORES.run(make_branch, request.store, request.id, replay.plan.at)
+    branch = await request.chat.conversations.open(made.id, request.owner)
+    async with branch.writing:
+        await branch.set_model(wanted.model)
+        await branch.chat.registry.open()
+        number = await branch.start_replay(
+            replay, wanted.model, lambda: request.chat.admit_turn(branch, wanted.model, request.key)
+        )
+    return Response.json({"id": made.id, "turn": number}, 201)
 
-    def __init__(self, conversations: OpenConversations, turns: TurnApi) -> None:
-        self._conversations = conversations
-        self._turns = turns
 
-    async def start(self, request: ChatRequest) -> Response:
-        """Start a replay in a branch; its turns run one after the other."""
-        wanted = request.read(ReplayRequest)
-        live = await self._conversations.open(request.id, request.owner)
-        replay = Replay(live.chat.history, wanted.step, calls=wanted.calls, max_turns=wanted.turns)
-        await self._turns.admit(live, wanted.model, request.key)
-        made = await STORES.run(make_branch, self._conversations.store, request.id, replay.plan.at)
-        branch = await self._conversations.open(made.id, request.owner)
-        async with branch.writing:
-            await branch.set_model(wanted.model)
-            await branch.chat.registry.open()
-            number = await branch.start_replay(
-                replay, wanted.model, lambda: self._turns.admit(branch, wanted.model, request.key)
-            )
-        return Response.json({"id": made.id, "turn": number}, 201)
-
-    async def compare(self, request: ChatRequest) -> Response:
-        """This conversation and the one that `with` names, step by step."""
-        other = request.request.query.get("with", "")
-        if not other:
-            raise ApiError("give the other conversation: ?with=ID")
-        histories = [(await self._conversations.open(name, request.owner)).chat.history for name in (request.id, other)]
-        return Response.json(await STORES.run(compare, *histories))
+async def compare_conversations(request: ChatRequest) -> Response:
+    """This conversation and the one that `with` names, step by step."""
+    other = request.query.get("with", "")
+    if not other:
+        raise ApiError("give the other conversation: ?with=ID")
+    histories = [
+        (await request.chat.conversations.open(name, request.owner)).chat.history for name in (request.id, other)
+    ]
+    return Response.json(await STORES.run(compare, *histories))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 
 from msgspec import Struct
 
@@ -10,23 +10,13 @@ from antiphon.conversation import Decision
 from antiphon.http.messages import Response
 from antiphon.parts import InputPart
 from antiphon.threads import STORES
-from antiphon_chat.page.access import ModelAccess
 from antiphon_chat.page.live_conversation import LiveConversation
-from antiphon_chat.page.open_conversations import OpenConversations
 from antiphon_chat.page.request import ApiError, ChatRequest, parse_int
 from antiphon_chat.shared.conversations.branches import branch_points, make_branch, question_before
 from antiphon_chat.shared.permissions import allow_always
 from antiphon_chat.shared.uploads import ExistingPart, Upload, message_parts
-from antiphon_gateway.access.client_keys import ClientKey
-
-MAX_RUNNING_TURNS = 64
-"""How many turns run at once."""
 
 _RUNNING = "a turn is running; wait until it ends, stop it, or send interrupt: true to replace it"
-
-
-async def _nothing_to_prepare() -> None:
-    return None
 
 
 class TurnRequest(Struct, frozen=True, forbid_unknown_fields=True):
@@ -51,122 +41,99 @@ class DecisionRequest(Decision, frozen=True, kw_only=True, forbid_unknown_fields
     always: bool = False
 
 
-class TurnApi:
-    """Handles requests about turns. `stream_seconds` is how long a stream of events is kept open; `prepare_turn` is called before
-    a turn."""
+async def say(request: ChatRequest) -> Response:
+    """Start a turn."""
+    turn = request.read(TurnRequest)
+    live = await request.chat.conversations.open_to_write(request.id, request.owner)
+    if live.is_running and not turn.interrupt:
+        raise ApiError(_RUNNING, 409, "running")
+    parts = message_parts(turn.content, await _resolve_parts(turn.content, request))
+    await request.chat.admit_turn(live, turn.model or live.chat.model, request.key)
+    async with live.writing:
+        await live.interrupt()
+        if turn.model:
+            await live.set_model(turn.model)
+        return Response.json({"turn": await live.start_turn(*parts)}, 202)
 
-    def __init__(
-        self,
-        conversations: OpenConversations,
-        models: ModelAccess,
-        stream_seconds: Callable[[], float],
-        max_running: int = MAX_RUNNING_TURNS,
-        prepare_turn: Callable[[], Awaitable[None]] = _nothing_to_prepare,
-    ) -> None:
-        self._conversations = conversations
-        self._models = models
-        self._stream_seconds = stream_seconds
-        self._most_running = max_running
-        self._prepare_turn = prepare_turn
 
-    async def say(self, request: ChatRequest) -> Response:
-        """Start a turn."""
-        turn = request.read(TurnRequest)
-        live = await self._conversations.open_to_write(request.id, request.owner)
-        if live.is_running and not turn.interrupt:
+async def resume(request: ChatRequest) -> Response:
+    """Resume a turn that stopped."""
+    live = await request.open()
+    await request.chat.admit_turn(live, live.chat.model, request.key)
+    async with live.writing:
+        if live.is_running:
             raise ApiError(_RUNNING, 409, "running")
-        parts = message_parts(turn.content, await self._resolve_parts(turn.content, request))
-        await self.admit(live, turn.model or live.chat.model, request.key)
-        async with live.writing:
-            await live.interrupt()
-            if turn.model:
-                await live.set_model(turn.model)
-            return Response.json({"turn": await live.start_turn(*parts)}, 202)
+        return Response.json({"turn": await live.start_turn()}, 202)
 
-    async def resume(self, request: ChatRequest) -> Response:
-        """Resume a turn that stopped."""
-        live = await self._opened(request)
-        await self.admit(live, live.chat.model, request.key)
-        async with live.writing:
-            if live.is_running:
-                raise ApiError(_RUNNING, 409, "running")
-            return Response.json({"turn": await live.start_turn()}, 202)
 
-    async def branch(self, request: ChatRequest) -> Response:
-        """Start a turn in a new branch: an answer again, perhaps by another model, or an edited message."""
-        wanted = request.read(BranchRequest)
-        live = await self._opened(request)
-        if not wanted.content:
-            question_before(live.chat.history, wanted.at + 1)
-        parts = (
-            message_parts(wanted.content, await self._resolve_parts(wanted.content, request)) if wanted.content else ()
-        )
-        model = wanted.model or live.chat.model or self._models.default
-        await self.admit(live, model, request.key)
-        store = self._conversations.store
-        made = await STORES.run(make_branch, store, request.id, wanted.at)
-        branch = await self._conversations.open(made.id, request.owner)
-        async with branch.writing:
-            await branch.set_model(model)
-            return Response.json({"id": made.id, "turn": await branch.start_turn(*parts)}, 201)
+async def start_branch(request: ChatRequest) -> Response:
+    """Start a turn in a new branch: an answer again, perhaps by another model, or an edited message."""
+    wanted = request.read(BranchRequest)
+    live = await request.open()
+    if not wanted.content:
+        question_before(live.chat.history, wanted.at + 1)
+    parts = message_parts(wanted.content, await _resolve_parts(wanted.content, request)) if wanted.content else ()
+    model = wanted.model or live.chat.model or request.chat.default_model
+    await request.chat.admit_turn(live, model, request.key)
+    store = request.store
+    made = await STORES.run(make_branch, store, request.id, wanted.at)
+    branch = await request.chat.conversations.open(made.id, request.owner)
+    async with branch.writing:
+        await branch.set_model(model)
+        return Response.json({"id": made.id, "turn": await branch.start_turn(*parts)}, 201)
 
-    async def branches(self, request: ChatRequest) -> Response:
-        """Where a conversation has alternatives."""
-        await self._conversations.info(request.id, request.owner)
-        points = await STORES.run(branch_points, self._conversations.store, request.id)
-        return Response.json({"points": points})
 
-    async def interrupt(self, request: ChatRequest) -> Response:
-        """Stop the turn."""
-        live = await self._opened(request)
-        return Response.json({"interrupted": await live.interrupt()})
+async def list_branches(request: ChatRequest) -> Response:
+    """Where a conversation has alternatives."""
+    await request.info()
+    points = await STORES.run(branch_points, request.store, request.id)
+    return Response.json({"points": points})
 
-    async def decide(self, request: ChatRequest) -> Response:
-        """Allow a call, deny it, or change its arguments. Once all are decided, the turn continues."""
-        live, decision = await self._opened(request), request.read(DecisionRequest)
-        async with live.writing:
-            if live.is_running:
-                raise ApiError("no call waits for a decision: a turn is running", 409, "running")
-            if [call.tool_call_id for call in live.pending] == [decision.tool_call_id]:  # the turn continues after it
-                await self._models.admit(live.chat.model or self._models.default, request.key)
-            await live.run_off_loop(lambda: _record(live, decision))
-            live.publish_entries()
-            pending = live.pending
-            if not pending:
-                await self._prepare_turn()
-                await live.start_turn()
-        return Response.json({"pending": pending, "running": live.is_running})
 
-    async def events(self, request: ChatRequest) -> Response:
-        """The events of a conversation, as they happen."""
-        live = await self._opened(request)
-        after: int | None = request.number("after")
-        if (last := request.request.headers.get("last-event-id", "").strip()) and after is None:
-            after = parse_int(last, "Last-Event-ID")
-        headers = {
-            "content-type": "text/event-stream; charset=utf-8",
-            "x-accel-buffering": "no",  # a proxy must not buffer them
-        }
-        return Response(headers=headers, body=live.watch(after, self._stream_seconds()))
+async def interrupt(request: ChatRequest) -> Response:
+    """Stop the turn."""
+    live = await request.open()
+    return Response.json({"interrupted": await live.interrupt()})
 
-    async def _opened(self, request: ChatRequest) -> LiveConversation:
-        return await self._conversations.open(request.id, request.owner)
 
-    async def _resolve_parts(self, content: Sequence[Upload], request: ChatRequest) -> dict[ExistingPart, InputPart]:
-        """The parts that were sent before, from this client's own conversations."""
-        known: dict[ExistingPart, InputPart] = {}
-        for given in content:
-            if isinstance(given, ExistingPart):
-                live = await self._conversations.open(given.conversation, request.owner)
-                known[given] = given.find(live.chat.history.entries)
-        return known
+async def decide(request: ChatRequest) -> Response:
+    """Allow a call, deny it, or change its arguments. Once all are decided, the turn continues."""
+    live, decision = await request.open(), request.read(DecisionRequest)
+    async with live.writing:
+        if live.is_running:
+            raise ApiError("no call waits for a decision: a turn is running", 409, "running")
+        if [call.tool_call_id for call in live.pending] == [decision.tool_call_id]:  # the turn continues after it
+            await request.chat.admit(live.chat.model, request.key)
+        await live.run_off_loop(lambda: _record(live, decision))
+        live.publish_entries()
+        pending = live.pending
+        if not pending:
+            await request.chat.prepare_turn()
+            await live.start_turn()
+    return Response.json({"pending": pending, "running": live.is_running})
 
-    async def admit(self, live: LiveConversation, model: str, key: ClientKey) -> None:
-        """Count a turn of this client, or raise if it cannot start now; what it needs is prepared."""
-        if not live.is_running and self._conversations.running >= self._most_running:
-            raise ApiError(f"{self._most_running} turns are running already; try again soon", 503, "busy")
-        await self._models.admit(model or self._models.default, key)
-        await self._prepare_turn()
+
+async def watch_events(request: ChatRequest) -> Response:
+    """The events of a conversation, as they happen."""
+    live = await request.open()
+    after: int | None = request.number("after")
+    if (last := request.request.headers.get("last-event-id", "").strip()) and after is None:
+        after = parse_int(last, "Last-Event-ID")
+    headers = {
+        "content-type": "text/event-stream; charset=utf-8",
+        "x-accel-buffering": "no",  # a proxy must not buffer them
+    }
+    return Response(headers=headers, body=live.watch(after, request.chat.stream_seconds()))
+
+
+async def _resolve_parts(content: Sequence[Upload], request: ChatRequest) -> dict[ExistingPart, InputPart]:
+    """The parts that were sent before, from this client's own conversations."""
+    known: dict[ExistingPart, InputPart] = {}
+    for given in content:
+        if isinstance(given, ExistingPart):
+            live = await request.chat.conversations.open(given.conversation, request.owner)
+            known[given] = given.find(live.chat.history.entries)
+    return known
 
 
 def _record(live: LiveConversation, decision: DecisionRequest) -> None:

@@ -29,9 +29,10 @@ from antiphon.threads import STORES
 from antiphon.tools.embedded import parse_setting
 from antiphon_chat.offline import OfflineModel
 from antiphon_chat.page.access import AccessControl
-from antiphon_chat.page.app import STREAM_SECONDS, ChatApp, admit
+from antiphon_chat.page.app import ChatApp, admit
 from antiphon_chat.page.mounted.metered_calls import ChatMeter
 from antiphon_chat.page.request import ApiError, error_response
+from antiphon_chat.page.services import STREAM_SECONDS, ChatServices
 from antiphon_chat.shared.models import ChatModels
 from antiphon_chat.shared.session import TurnSettings, open_chat_store
 from antiphon_chat.shared.toolbox import Toolboxes
@@ -97,17 +98,16 @@ class GatewayChat:
             if self._app is None:
                 gateway, services = self._gateway, self._gateway.services
                 self._store = await STORES.run(open_chat_store, self._place)
-                self._app = ChatApp(
+                chat = ChatServices(
                     self._store,
                     self._models,
                     Toolboxes(data_folder_for(self._place)),
-                    keys=lambda: gateway.loaded.keys,
-                    rules=lambda: gateway.loaded.origin_rules,
                     meter=ChatMeter(services.accounts, services.recorder, services.metrics, lambda: gateway.loaded),
                     stream_seconds=self._stream_seconds,
                     turns=lambda: turn_settings(gateway.loaded.config.chat),
                     prices=lambda: gateway.loaded.prices,
                 )
+                self._app = ChatApp(chat, keys=lambda: gateway.loaded.keys, rules=lambda: gateway.loaded.origin_rules)
             return self._app
 
     def _stream_seconds(self) -> float:
