@@ -12,8 +12,8 @@ import anyio
 import pytest
 
 from antiphon.parts import ToolCallRequest, ToolExecutionStatus
+from antiphon.threads import AttemptOutcome, run_attempt
 from antiphon.tools import ToolContext, tool
-from antiphon.tools.attempt import AttemptOutcome, run_attempt
 from antiphon.tools.executor import ToolExecutor
 from antiphon.tools.registry import ToolRegistry
 from antiphon.tools.tool import FunctionTool

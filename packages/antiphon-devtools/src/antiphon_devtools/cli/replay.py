@@ -18,7 +18,7 @@ from antiphon.conversation.replay.replay_run import parse_step
 from antiphon.errors import ConversationError
 from antiphon.history.location import store_location
 from antiphon.parts import ToolCallRequest
-from antiphon.tools.attempt import run_in_daemon_thread
+from antiphon.threads import TOOLS
 from antiphon_chat.language import LANGUAGES, language_from_environment, translate, use_language
 from antiphon_chat.shared.session import ChatSession, ChatSettings
 from antiphon_chat.shared.setup.own_tools import own_tools
@@ -116,7 +116,7 @@ async def _ask(call: ToolCallRequest) -> Decision | None:
         return None
     question = translate("Run {tool} {arguments}? [y/N] ", tool=call.tool_name, arguments=call.arguments)
     write_error(question)
-    answer = await run_in_daemon_thread(sys.stdin.readline)  # Ctrl-C need not wait for a line
+    answer = await TOOLS.run(sys.stdin.readline)  # Ctrl-C need not wait for a line
     if not answer:
         return None
     is_allowed = answer.strip().lower() in ("y", "yes", "是")

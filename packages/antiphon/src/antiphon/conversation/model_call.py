@@ -68,7 +68,7 @@ class PartsTracker(Assembler):
     ) -> ModelOutputEntry | None:
         """The entry for the log, or None if the answer is empty. `ended` marks an answer that was not finished."""
         parts = self.parts if self.replaced is None else self.replaced
-        if ended or (len(parts) == 1 and _is_empty(parts[0])):
+        if ended or (len(parts) == 1 and getattr(parts[0], "text", None) == ""):
             parts = tuple([part for part in parts if not _is_empty(part)])
             if ended and not parts:
                 return None

@@ -169,7 +169,8 @@ class TurnRunner:
         """Append the input. Calls that still wait for something are closed first."""
         if self.meter.limits_cost:
             self._check_prices()
-        self.close_calls("the conversation went on without it")
+        if self._chat.turn.open_calls:
+            self.close_calls("the conversation went on without it")
         self._chat.history.append(question)
 
     async def run(self) -> EndReason:

@@ -23,7 +23,7 @@ from antiphon.errors import InvalidSetting, ToolError
 from antiphon.history import AgentHistory
 from antiphon.parts import Text, ToolCallRequest, ToolCallResult, ToolExecutionStatus
 from antiphon.telemetry import switch
-from antiphon.tools.attempt import AttemptOutcome, run_at_once, run_attempt
+from antiphon.threads import AttemptOutcome, run_at_once, run_attempt
 from antiphon.tools.cache import ResultCache
 from antiphon.tools.compiled_schema import preview_text
 from antiphon.tools.context import Cancellation, ToolContext

@@ -16,7 +16,6 @@ the process that died may still be on its way. If it fails, the outcome is unkno
 
 from __future__ import annotations
 
-import functools
 import inspect
 import logging
 from collections.abc import Awaitable, Callable
@@ -25,7 +24,7 @@ from typing import Any, Literal, Self, TypeAlias
 from msgspec import Struct
 
 from antiphon.parts import ToolCallRequest
-from antiphon.tools.attempt import run_attempt, run_in_daemon_thread
+from antiphon.threads import TOOLS, run_attempt
 from antiphon.tools.context import ToolContext
 
 logger = logging.getLogger("antiphon.tools")
@@ -89,4 +88,5 @@ async def ask_outcome(
 async def _asked(reconcile: Reconcile, call: ToolCallRequest, context: ToolContext) -> Any:
     if inspect.iscoroutinefunction(reconcile):
         return await reconcile(call, context)
-    return await run_in_daemon_thread(functools.partial(reconcile, call, context))
+    settled = await TOOLS.run(reconcile, call, context)
+    return await settled if inspect.isawaitable(settled) else settled

@@ -25,8 +25,8 @@ from weakref import WeakKeyDictionary
 
 from antiphon.errors import InvalidTool, ToolError, ToolWarning
 from antiphon.parts import ToolCallRequest
+from antiphon.threads import TOOLS
 from antiphon.tools.arguments import SchemaValidator, SignatureValidator, invalid_json_error
-from antiphon.tools.attempt import run_in_daemon_thread
 from antiphon.tools.context import ToolContext
 from antiphon.tools.function_schema import read_docstring, signature_of
 from antiphon.tools.settling import SETTLE_SECONDS, Reconcile
@@ -248,7 +248,8 @@ class FunctionTool(Tool, Generic[P, R]):
         function: Callable[..., Any] = self.function
         if self._is_async:
             return await function(**arguments)
-        return await run_in_daemon_thread(functools.partial(function, **arguments))
+        returned = await TOOLS.run(functools.partial(function, **arguments))
+        return await returned if inspect.isawaitable(returned) else returned
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.function(*args, **kwargs)
@@ -277,7 +278,8 @@ class SchemaTool(Tool):
     async def call(self, arguments: dict[str, Any], context: ToolContext) -> Any:
         if self._is_async:
             return await self.handler(arguments, context)
-        return await run_in_daemon_thread(functools.partial(self.handler, arguments, context))
+        returned = await TOOLS.run(self.handler, arguments, context)
+        return await returned if inspect.isawaitable(returned) else returned
 
 
 @overload
