@@ -85,6 +85,7 @@ _PATTERNS: tuple[tuple[ErrorKind, str], ...] = (
 _MATCHERS = tuple((kind, re.compile(pattern, re.IGNORECASE | re.DOTALL).search) for kind, pattern in _PATTERNS)
 
 _ERROR_KEYS = ("error", "errors", "detail", "base_resp")
+_CODE_FIELDS = ("code", "type", "status", "status_code")
 _MESSAGE_KEYS = ("message", "Message", "msg", "status_msg", "detail", "error", "title", "reason")
 _MAX_NESTING = 5
 
@@ -116,17 +117,18 @@ class ErrorTable(Struct, frozen=True):
         """The error in a body of any shape, classified."""
         found = find_error(body)
         error = found.error
-        codes = [_code_text(error.get(field)) for field in ("code", "type", "status", "status_code")]
-        codes.append(_code_text(found.outer.get("code")))
+        codes = [*map(_code_text, map(error.get, _CODE_FIELDS)), _code_text(found.outer.get("code"))]
         if status is None or status < 400:
             status = next(filter(None, map(_status_of, (error.get("status"), *codes))), status)
         kind = _classify(codes, found.message, status)
-        code = _code_text(error.get(self.code_field)) or (codes[0] or codes[3] or codes[4] if self.any_code else "")
+        code = codes[_CODE_FIELDS.index(self.code_field)]
+        if not code and self.any_code:
+            code = codes[0] or codes[3] or codes[4]
         if self.code_field == "type" and code == "error":
             code = ""
         inner = {name: value for name, value in error.items() if name not in self.read_fields and value is not None}
         extras = {name: value for name, value in found.outer.items() if name not in ("type", *_ERROR_KEYS)}
-        param = error.get("param") or _violated_field(error.get("details"))
+        param = error.get("param") or ("details" in error and _violated_field(error["details"]))
         return ProviderError(
             message=found.message or _json_text(error) or _without_message(status),
             kind=kind,
@@ -170,10 +172,13 @@ class ErrorFields(NamedTuple):
 def find_error(body: object) -> ErrorFields:
     """The error in a body: bytes, text, a page, a list or nested objects. Never raises."""
     value = _decoded(body)
-    outer = _first_object(value)
-    error: Any = outer
+    outer: Any = _first_object(value) if isinstance(value, list) else value
+    error = outer
     if isinstance(outer, dict):
-        error = _first_object(next((outer[key] for key in _ERROR_KEYS if outer.get(key)), outer))
+        for key in _ERROR_KEYS:
+            if inner := outer.get(key):
+                error = _first_object(inner) if isinstance(inner, list) else inner
+                break
     message = _message(error) or (_message(outer) if error is not outer else "")
     return ErrorFields(
         message,
@@ -193,20 +198,21 @@ def _decoded(body: object) -> object:
     return body
 
 
-def _first_object(value: Any) -> Any:
-    if isinstance(value, list):
-        return next((entry for entry in value if isinstance(entry, dict)), value)
-    return value
+def _first_object(values: list[Any]) -> Any:
+    return next((entry for entry in values if isinstance(entry, dict)), values)
 
 
 def _message(error: Any, depth: int = 0) -> str:
     if isinstance(error, str):
-        text = (page_title(error) or page_text(error)) if is_page(error) else error
+        text = (page_title(error) or page_text(error)) if "<" in error and is_page(error) else error
         return text[:MAX_MESSAGE] if text.strip() else ""
     if depth == _MAX_NESTING:
         return ""
     if isinstance(error, dict):
-        return next((text for key in _MESSAGE_KEYS if (text := _message(error.get(key), depth + 1))), "")
+        for key in _MESSAGE_KEYS:
+            if (inner := error.get(key)) and (text := _message(inner, depth + 1)):
+                return text
+        return ""
     if isinstance(error, list) and error:
         return _message(error[0], depth + 1)
     return ""
@@ -235,10 +241,12 @@ def _status_of(value: Any) -> int | None:
 
 
 def _classify(codes: list[str], message: str, status: int | None) -> ErrorKind:
-    kinds = [_KIND_BY_CODE[code] for code in codes if code in _KIND_BY_CODE]
-    certain = next((kind for kind in kinds if kind not in _VAGUE), None)
-    if certain is not None:
-        return certain
+    kinds: list[ErrorKind] = []
+    for code in codes:
+        if code in _KIND_BY_CODE:
+            kinds.append(_KIND_BY_CODE[code])
+            if kinds[-1] not in _VAGUE:
+                return kinds[-1]
     if status not in _CERTAIN_STATUSES:
         text = " ".join([*codes, message])
         for kind, matches in _MATCHERS:
