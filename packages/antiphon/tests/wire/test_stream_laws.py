@@ -1,15 +1,26 @@
-"""L6 over every recorded stream of every format: the deltas obey the grammar, and are the same however the bytes are cut."""
+"""L6 over every recorded stream of every format: the deltas obey the grammar, and are the same however the bytes are cut.
+
+The same for streams of events in any order and number, with any value in any place.
+"""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Iterator
+from functools import cache
+from itertools import islice
+from typing import Any
 
+import msgspec
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from antiphon.wire import FORMATS, ModelOutputDelta, formats
+from antiphon.wire import FORMATS, Assembler, ModelOutputDelta, formats
 from antiphon.wire.delta import Finished
+from antiphon.wire.streams.writer import decoded_events
 from support.corpus import in_collection, streams
+from support.examples import scaled
 from wire.anthropic import bodies as anthropic
 from wire.gemini import bodies as gemini
 from wire.openai_chat import bodies as openai_chat
@@ -73,3 +84,61 @@ def test_a_recorded_stream_is_read_the_same_however_it_is_cut_and_spelled(
     with capsys.disabled():
         print(f"\n{name}: {count} streams, {finished} of them finished, read in {cuts} cuts", end="")
     assert finished >= max(1, in_collection(FINISHED[name]))
+
+
+@cache
+def vocabulary(name: str) -> list[dict[str, Any]]:
+    """The events of a few short recorded streams."""
+    short = (data for _, data in RECORDED[name]() if len(data) < 8_000 and data[:1] not in b"[{")
+    return [event for data in islice(short, 30) for event in decoded_events(data)]
+
+
+def places(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Every place in a value: what holds it, and its key or index there."""
+    for key in value if type(value) is dict else range(len(value)) if type(value) is list else ():
+        yield value, key
+        yield from places(value[key])
+
+
+VALUES: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | st.integers(-2, 9) | st.sampled_from(["", "a", "{}", "stop", "c1", "function", "text"]),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(["type", "text", "id"]), inner),
+    max_leaves=4,
+)
+
+
+@st.composite
+def any_stream(draw: st.DrawFn, name: str) -> bytes:
+    """Recorded events, in any order, each with any value in any place, and perhaps an end."""
+    known = vocabulary(name)
+    chosen = draw(st.lists(st.integers(0, len(known) - 1), max_size=8))
+    events: Any = msgspec.json.decode(msgspec.json.encode([known[number] for number in chosen]))
+    for _ in range(draw(st.integers(0, 4))):
+        found = list(places(events))
+        if found:
+            holder, key = (
+                draw(st.sampled_from(found)) if len(found) < 9 else found[draw(st.integers(0, len(found) - 1))]
+            )
+            holder[key] = draw(VALUES)
+    if draw(st.booleans()):
+        events.append(known[-1])
+    lines = [b"data: " + msgspec.json.encode(event) + b"\n\n" for event in events]
+    return b"".join([*lines, b"data: [DONE]\n\n"] if draw(st.booleans()) else lines)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@given(data=st.data(), size=st.integers(1, 30))
+@settings(max_examples=scaled(40), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_any_events_give_one_end_and_are_written_again(name: str, data: st.DataObject, size: int) -> None:
+    stream = data.draw(any_stream(name))
+    deltas = read(name, stream)
+    check_grammar(deltas)
+    assert read(name, stream, range(size, len(stream), size)) == deltas
+    assembler = Assembler()
+    for delta in deltas:
+        assembler.add(delta)
+    msgspec.json.encode(assembler.output)
+    writer = formats[name].stream_writer()
+    again = read(name, b"".join(map(writer.write, deltas)) + writer.close())
+    check_grammar(again)
+    assert type(again[-1]) is type(deltas[-1])

@@ -7,21 +7,16 @@ import random
 import sys
 from typing import Any
 
-import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from antiphon.parts import Native, Text, Thinking, ToolCallRequest
 from antiphon.wire import formats
 from antiphon.wire.delta import (
     Failed,
     Finished,
-    Started,
 )
-from support.examples import scaled
 from support.wire_formats import ANTHROPIC
-from wire.anthropic.bodies import json_values, streams, written_out
+from wire.anthropic.bodies import streams, written_out
 from wire.anthropic.stream_helpers import (
     CALL,
     PING,
@@ -317,74 +312,3 @@ def test_an_event_that_is_not_an_object_is_a_failure(data: bytes) -> None:
     deltas = read(written_out([start()]) + b"data: " + data + b"\n\n" + written_out([finish(), STOP]))
     assert isinstance(deltas[-1], Failed)
     assert deltas[-1].error.kind == "server"
-
-
-strange = st.fixed_dictionaries(
-    {
-        "type": st.sampled_from(
-            [
-                "message_start",
-                "content_block_start",
-                "content_block_delta",
-                "content_block_stop",
-                "message_delta",
-                "error",
-                "x",
-            ]
-        )
-        | json_values
-    },
-    optional={
-        "index": st.integers(0, 2) | json_values,
-        "message": json_values
-        | st.fixed_dictionaries({}, optional={"usage": json_values, "content": json_values, "id": json_values}),
-        "content_block": json_values
-        | st.fixed_dictionaries(
-            {"type": st.sampled_from(["text", "thinking", "tool_use", "server_tool_use"])},
-            optional={
-                "text": json_values,
-                "thinking": json_values,
-                "id": json_values,
-                "name": json_values,
-                "input": json_values,
-            },
-        ),
-        "delta": json_values
-        | st.fixed_dictionaries(
-            {
-                "type": st.sampled_from(
-                    ["text_delta", "input_json_delta", "thinking_delta", "signature_delta", "citations_delta", "x"]
-                )
-            },
-            optional={
-                "text": json_values,
-                "partial_json": json_values,
-                "thinking": json_values,
-                "signature": json_values,
-                "citation": json_values,
-            },
-        )
-        | st.fixed_dictionaries({"stop_reason": json_values}, optional={"stop_sequence": json_values}),
-        "usage": json_values | st.dictionaries(st.sampled_from(["input_tokens", "output_tokens"]), json_values),
-        "error": json_values,
-    },
-)
-
-
-@given(st.lists(strange | st.sampled_from([start(), *WORDS, finish()]), max_size=8), st.booleans())
-@settings(max_examples=scaled(25), deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_any_events_give_one_end(events: list[Any], is_ended: bool) -> None:
-    data = b"".join(
-        b"data: " + msgspec.json.encode(any_event) + b"\n\n" for any_event in [*events, *([STOP] if is_ended else [])]
-    )
-    deltas = read(data)
-    assert read(*(data[at : at + 7] for at in range(0, len(data), 7))) == deltas
-    assert [isinstance(any_event, Finished | Failed) for any_event in deltas].count(True) == 1
-    assert isinstance(deltas[-1], Finished | Failed)
-    output_of(deltas)
-    again, _ = written(deltas)
-    assert isinstance(read(again)[-1], type(deltas[-1]))
-    if isinstance(deltas[-1], Finished):
-        check_grammar(events_of(again))
-        if isinstance(deltas[0], Started):  # else the writer cannot know where it is from
-            assert output_of(read(again)).parts == output_of(deltas).parts

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import random
-from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from antiphon.parts import (
     Text,
@@ -19,14 +16,12 @@ from antiphon.wire.delta import (
     Finished,
 )
 from antiphon.wire.inbound import client_formats
-from antiphon.wire.rules import name_set
 from support.wire_formats import CHAT
-from wire.openai_chat.bodies import FORMAT, all_streams, assembled, chunk, encoded, event, read_all
+from wire.openai_chat.bodies import FORMAT, all_streams, assembled, chunk, event, read_all
 from wire.openai_chat.stream_helpers import (
     DONE,
     STOP,
     USAGE,
-    rewritten,
     stream,
 )
 from wire.stream_grammar import check_grammar
@@ -173,34 +168,3 @@ def test_done_ends_a_stream_with_or_without_a_reason() -> None:
     assert isinstance(read_all(stream(chunk({"content": "a"}), done=False))[-1], Failed)
     assert isinstance(read_all(DONE)[-1], Failed)
     assert isinstance(read_all(stream(chunk({"content": "a"}), STOP) + event(chunk({"content": "late"})))[-1], Finished)
-
-
-KEYS = name_set(
-    "content role tool_calls index id function name arguments custom input refusal reasoning reasoning_content"
-    " reasoning_details audio data type text function_call"
-)
-
-JSON: st.SearchStrategy[Any] = st.recursive(
-    st.none() | st.booleans() | st.integers(-2, 9) | st.sampled_from(["", "a", "{}", "stop", "assistant", "c1"]),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(sorted(KEYS)), inner, max_size=4),
-    max_leaves=10,
-)
-
-
-@given(st.lists(JSON, max_size=4), st.booleans(), st.integers(1, 30))
-def test_the_grammar_holds_for_any_deltas(deltas: list[Any], done: bool, size: int) -> None:
-    data = stream(*(chunk(delta) for delta in deltas), chunk({}, "stop"), done=done)
-    read = read_all(data)
-    check_grammar(read)
-    assert read_all(data, size) == read
-    assembler = assembled(read)
-    assert assembler.is_finished
-    encoded(assembler.output)
-    second = assembled(read_all(rewritten(read)[0]))
-    assert second.is_finished
-
-
-@given(st.lists(JSON, max_size=3))
-def test_no_events_raise(events: list[Any]) -> None:
-    read = read_all(b"".join(event(msgspec.json.encode(value)) for value in events))
-    check_grammar(read)

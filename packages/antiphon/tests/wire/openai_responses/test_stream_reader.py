@@ -6,8 +6,6 @@ import random
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from antiphon.parts import TokenUsage, ToolCallRequest
 from antiphon.wire.delta import (
@@ -244,31 +242,3 @@ def test_an_event_with_invalid_json_is_a_failure(junk: bytes) -> None:
     failed = read_all(data)[-1]
     assert isinstance(failed, Failed)
     assert failed.error.kind == "server"
-
-
-@given(
-    st.lists(st.tuples(st.integers(0, len(FULL) - 1), st.sampled_from(["drop", "twice", "null", "swap"])), max_size=6)
-)
-def test_broken_streams_end_once(changes: list[tuple[int, str]]) -> None:
-    events: Events = [dict(found) for found in FULL]
-    for place, change in changes:
-        found = events[place % len(events)] if events else {}
-        if change == "drop" and events:
-            del events[place % len(events)]
-        elif change == "twice":
-            events.insert(place, found)
-        elif change == "null":
-            found.update({key: None for key in list(found) if key != "type"})
-        else:
-            events.reverse() if place == 0 else events.insert(place // 2, events.pop())
-    deltas = read_all(written_out(events))
-    assert sum(isinstance(delta, TERMINALS) for delta in deltas) == 1
-    assert isinstance(deltas[-1], TERMINALS)
-    assembled(deltas)  # every piece belongs to a part that was started
-    begun: set[int] = set()
-    for delta in deltas:
-        if isinstance(delta, PartStarted):
-            assert delta.index not in begun
-            begun.add(delta.index)
-        elif isinstance(delta, PartDelta | PartExtended | PartEnded):
-            assert delta.index in begun

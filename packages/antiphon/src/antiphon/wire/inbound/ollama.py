@@ -16,23 +16,23 @@ from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
+from msgspec import structs
 
 from antiphon.errors import WireError
 from antiphon.parts import (
     Image,
     Native,
     NativeExtras,
-    OutputPart,
     Part,
-    Refusal,
     Text,
     Thinking,
     TokenUsage,
     ToolCallRequest,
     ToolCallResult,
 )
-from antiphon.wire.delta import Finished, Started
-from antiphon.wire.loss import Loss, Losses, lose_candidates, lose_native
+from antiphon.wire.answer_tables import lose_stop_sequence
+from antiphon.wire.delta import Finished, Started, deltas_from_output
+from antiphon.wire.loss import Losses, lose_candidates, lose_native
 from antiphon.wire.media import inline_base64, sniff_base64
 from antiphon.wire.openai_chat.errors import read_error
 from antiphon.wire.output import ModelOutput, ProviderError
@@ -223,56 +223,6 @@ def write_error(error: ProviderError) -> dict[str, Any]:
     return {"error": error.message}
 
 
-def write_response(output: ModelOutput, losses: Losses) -> dict[str, Any]:
-    """A whole answer of `/api/chat`."""
-    return whole_answer(output, losses, message_fields)
-
-
-def whole_answer(output: ModelOutput, losses: Losses, fields_of: Any) -> dict[str, Any]:
-    """A whole answer; `fields_of` makes the fields of one endpoint from text, reasoning and calls."""
-    texts: list[str] = []
-    thinking: list[str] = []
-    calls: list[dict[str, Any]] = []
-    for losses.part, part in enumerate(output.parts):
-        _sort_part(part, texts, thinking, calls, losses)
-    losses.part = -1
-    _report_end(output.native, output.stop_sequence, losses)
-    lose_candidates(losses, len(output.others), _ONE_ANSWER)
-    return {
-        "model": output.model,
-        "created_at": _now(),
-        **fields_of("".join(texts), "".join(thinking), calls),
-        **_last_fields(output.stop_reason, output.usage, 0),
-    }
-
-
-def _report_end(native: NativeExtras | None, stop_sequence: str | None, losses: list[Loss]) -> None:
-    """Report what an answer has beside its parts."""
-    lose_native(losses, "native", native)
-    if stop_sequence is not None:
-        reason = "Ollama does not report the matched stop sequence; dropped"
-        losses.append(Loss("stop_sequence", stop_sequence, reason))
-
-
-def _sort_part(
-    part: OutputPart,
-    texts: list[str],
-    thinking: list[str],
-    calls: list[dict[str, Any]],
-    losses: Losses,
-) -> None:
-    if not isinstance(part, Native):
-        losses.report_extras(part.native)
-    if isinstance(part, Text | Refusal):
-        texts.append(part.text)
-    elif isinstance(part, Thinking):
-        thinking.append(part.text)
-    elif isinstance(part, ToolCallRequest):
-        calls.append(write_call(part, len(calls), losses))
-    else:
-        losses.add(type(part).__name__.lower(), _NO_TEXT)
-
-
 def message_fields(text: str, thinking: str, calls: Sequence[Any]) -> dict[str, Any]:
     """The message of an answer, or of a line of a stream."""
     message: dict[str, Any] = {"role": "assistant", "content": text}
@@ -349,11 +299,14 @@ class StreamWriter(EventWriter[OpenPart]):
             self._out.append(self._line(calls=[call]))
 
     def _on_whole(self, part: OpenPart) -> None:
+        if not isinstance(part.part, Native):
+            self.losses.report_extras(part.part.native)
         self.losses.add(type(part.part).__name__.lower(), _NO_TEXT)
 
     def _on_finish(self, finished: Finished) -> None:
         """The last line, with usage."""
-        _report_end(finished.native, finished.stop_sequence, self.losses)
+        lose_native(self.losses, "native", finished.native)
+        lose_stop_sequence(finished.stop_sequence, self.losses, "Ollama")
         taken = time.monotonic_ns() - self._started_at
         self._out.append(self._line(**_last_fields(finished.stop_reason, self._usage, taken)))
 
@@ -361,6 +314,36 @@ class StreamWriter(EventWriter[OpenPart]):
         self._out.append(encode_line(write_error(error)) + b"\n")
 
     def _line(self, text: str = "", thinking: str = "", calls: Sequence[Any] = (), **last: Any) -> bytes:
-        fields = self.fields_of(text, thinking, calls)
-        line = {"model": self._model, "created_at": _now(), **fields, **(last or {"done": False})}
-        return encode_line(line) + b"\n"
+        return encode_line(self._object(text, thinking, calls, **(last or {"done": False}))) + b"\n"
+
+    def _object(self, text: str, thinking: str, calls: Sequence[Any], **rest: Any) -> dict[str, Any]:
+        return {"model": self._model, "created_at": _now(), **self.fields_of(text, thinking, calls), **rest}
+
+
+class _AnswerWriter(StreamWriter):
+    """Puts what would be the lines of a stream into one object; `fields_of` makes the fields of one endpoint."""
+
+    def __init__(self, fields_of: Any) -> None:
+        super().__init__()
+        self.fields_of = fields_of
+        self._given: list[tuple[str, str, Sequence[Any]]] = []
+        self.answer: dict[str, Any] = {}
+
+    def _line(self, text: str = "", thinking: str = "", calls: Sequence[Any] = (), **last: Any) -> bytes:
+        self._given.append((text, thinking, calls))
+        if last:
+            texts, thoughts, given = zip(*self._given, strict=True)
+            self.answer = self._object(
+                "".join(texts), "".join(thoughts), [call for calls in given for call in calls], **last
+            )
+        return b""
+
+
+def write_response(output: ModelOutput, losses: Losses, fields_of: Any = message_fields) -> dict[str, Any]:
+    """A whole answer of `/api/chat`: what its stream would say."""
+    writer = _AnswerWriter(fields_of)
+    for delta in deltas_from_output(structs.replace(output, others=())):
+        writer.write(delta)
+    losses += writer.losses
+    lose_candidates(losses, len(output.others), _ONE_ANSWER)
+    return writer.answer

@@ -50,12 +50,12 @@ def response_fields(text: str, thinking: str, calls: Sequence[Any]) -> dict[str,
     return fields
 
 
-def write_response(output: ModelOutput, losses: Losses) -> dict[str, Any]:
-    """A whole answer of `/api/generate`."""
-    return ollama.whole_answer(output, losses, response_fields)
-
-
 class StreamWriter(ollama.StreamWriter):
     """Deltas of any format in, JSON lines out."""
 
     fields_of = staticmethod(response_fields)
+
+
+def write_response(output: ModelOutput, losses: Losses) -> dict[str, Any]:
+    """A whole answer of `/api/generate`."""
+    return ollama.write_response(output, losses, response_fields)
