@@ -304,7 +304,7 @@ def test_an_answer_that_cannot_be_read_is_asked_for_once(target: str, streams: b
     other = "anthropic" if target != "anthropic" else "gemini"
     models = {"one": [f"{target}/{MODELS[target]}"], "two": [f"{target}/{MODELS[target]}", f"{other}/{MODELS[other]}"]}
     fault = Reply(body=UNREADABLE[name], content_type="text/event-stream" if streams else "application/json")
-    with rig(models=models, retries=2) as running, running.client() as client:
+    with rig(structs.replace(FAST, hold_seconds=60.0), models=models, retries=2) as running, running.client() as client:
         upstream = running.upstreams[target]
         upstream.faults.append(fault)
         got = client.ask("openai-chat", "one", QUESTION, streams=streams)
