@@ -28,11 +28,11 @@ def names(events: list[LoopEvent]) -> list[str]:
 
 def test_a_listener_gets_what_a_reader_gets() -> None:
     async def play() -> None:
-        heard: list[LoopEvent] = []
-        await ap.ToolLoop(scripted()).run("Rain?", on_event=heard.append)
+        events: list[LoopEvent] = []
+        await ap.ToolLoop(scripted()).run("Rain?", on_event=events.append)
         read = [event async for event in ap.ToolLoop(scripted()).stream("Rain?")]
-        assert names(heard) == names(read)
-        assert isinstance(heard[-1], LoopFinished)
+        assert names(events) == names(read)
+        assert isinstance(events[-1], LoopFinished)
 
     asyncio.run(play())
 
@@ -52,35 +52,35 @@ def test_a_listener_may_append_to_the_log() -> None:
     asyncio.run(play())
 
 
-def test_a_listener_that_raises_ends_the_turn_and_hears_no_more() -> None:
+def test_a_listener_that_raises_ends_the_turn_and_is_called_no_more() -> None:
     async def play() -> None:
-        chat, heard = scripted(), list[LoopEvent]()
+        chat, events = scripted(), list[LoopEvent]()
 
         def listen(event: LoopEvent) -> None:
-            heard.append(event)
+            events.append(event)
             if isinstance(event, ToolCallStarted):
                 raise ZeroDivisionError
 
         with pytest.raises(ZeroDivisionError):
             await ap.ToolLoop(chat).run("Rain?", on_event=listen)
-        assert isinstance(heard[-1], ToolCallStarted)
+        assert isinstance(events[-1], ToolCallStarted)
         assert not chat.turn.open_calls
         assert (await ap.ToolLoop(chat).run("And now?")).output == "It rains."
 
     asyncio.run(play())
 
 
-def test_nothing_is_heard_after_a_run_that_was_cancelled() -> None:
+def test_no_listener_is_called_after_a_run_that_was_cancelled() -> None:
     async def play() -> None:
-        heard: list[LoopEvent] = []
-        running = asyncio.ensure_future(ap.ToolLoop(scripted()).run("Rain?", on_event=heard.append))
-        while not heard:
+        events: list[LoopEvent] = []
+        running = asyncio.ensure_future(ap.ToolLoop(scripted()).run("Rain?", on_event=events.append))
+        while not events:
             await asyncio.sleep(0)
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running
-        count = len(heard)
+        count = len(events)
         await asyncio.sleep(0.01)
-        assert len(heard) == count
+        assert len(events) == count
 
     asyncio.run(play())

@@ -316,7 +316,7 @@ class EventListener:
             self.stop()
 
     def close(self) -> None:
-        """Call nothing any more: whoever listened has left."""
+        """Call nothing any more: the listener has left."""
         self._events, self._listener = [], bool
 
     def end(self, *last: LoopEvent) -> None:
