@@ -101,8 +101,6 @@ def _wait(text: str, now: float) -> float | None:
 
 def _delays_in_body(value: Any, now: float, depth: int = 0) -> Iterator[float | None]:
     """The delays in an error body."""
-    if depth > _MAX_DEPTH:
-        return
     if isinstance(value, dict):
         for name in _FIELDS:
             delay = value.get(name)
@@ -110,8 +108,9 @@ def _delays_in_body(value: Any, now: float, depth: int = 0) -> Iterator[float | 
                 yield _wait(str(delay), now)
         if isinstance(value.get("retry_after_ms"), int | float):
             yield _scaled(str(value["retry_after_ms"]), 0.001)
-    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
-        yield from _delays_in_body(inner, now, depth + 1)
+    for inner in value.values() if isinstance(value, dict) else value:
+        if isinstance(inner, dict | list) and depth < _MAX_DEPTH:
+            yield from _delays_in_body(inner, now, depth + 1)
 
 
 def _delay_in_message(message: str) -> float | None:

@@ -142,7 +142,7 @@ def unique_name(name: str, taken: Container[str]) -> str:
 def longest_first(secrets: Iterable[str]) -> list[str]:
     """The secrets in the order in which text is cleared of them: if one is a prefix of another, masking the short one first
     would leave the rest of the long one."""
-    long = (secret for secret in secrets if len(secret) >= _MIN_SCRUBBED_LENGTH and not is_token_source(secret))
+    long = [one for one in secrets if len(one) >= _MIN_SCRUBBED_LENGTH and not one.startswith(TOKEN_SOURCES)]
     return sorted(long, key=len, reverse=True)
 
 
@@ -158,7 +158,8 @@ def scrub(error: ProviderError, secrets: Iterable[str]) -> ProviderError:
     text = clean = msgspec.json.encode(error).decode()
     for secret in longest_first(secrets):
         # The secret may be escaped in JSON, so compare its escaped form without quotes.
-        clean = clean.replace(msgspec.json.encode(secret).decode()[1:-1], mask(secret))
+        if (escaped := msgspec.json.encode(secret).decode()[1:-1]) in clean:
+            clean = clean.replace(escaped, mask(secret))
     if clean == text:
         return error
     try:
