@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from itertools import count
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from antiphon.http.client.request import HttpRequest, HttpResponse
 from antiphon.providers.cloud.signers import HeaderSigner
 from antiphon.providers.cloud.token_cache import Fetched, TokenCache, TokenError
+from antiphon.providers.cloud.tokens import TokenSource
 from support.waiting import until_async
 
 
@@ -139,15 +141,15 @@ def test_it_works_in_one_event_loop_after_the_other() -> None:
 
 def test_a_token_that_was_replaced_is_still_hidden() -> None:
     """A call that began with it may fail later, with an error that repeats it (L10)."""
-    source, refused = Source(), HttpResponse()
+    numbers, refused = count(1), HttpResponse()
     refused.status = 401
 
-    async def fetch() -> Fetched[Mapping[str, str]]:
-        fetched = await source.fetch()
-        return Fetched({"authorization": f"Bearer secret-{fetched.value[-1]}"}, fetched.lifetime)
+    class Headers(TokenSource[Mapping[str, str]]):
+        def read(self) -> Fetched[Mapping[str, str]]:
+            return Fetched({"authorization": f"Bearer secret-{next(numbers)}"}, 3600.0)
 
     async def test() -> None:
-        signer = HeaderSigner("test", fetch, Clock())
+        signer = HeaderSigner("test", Headers(), Clock())
         signed = await signer.sign(HttpRequest(url="https://host.example/v1"))
         assert signer.learn_from_rejection(signed, refused)
         assert list(signer.secrets) == ["secret-1"]

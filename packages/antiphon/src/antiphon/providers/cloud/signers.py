@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
 from email.utils import parsedate_to_datetime
-from typing import Protocol
+from typing import Any, Generic, TypeVar
 
 from msgspec import structs
 
@@ -32,12 +33,14 @@ from antiphon.providers.cloud.tokens import (
     AwsSource,
     EntraSource,
     GoogleSource,
-    in_thread,
+    TokenSource,
 )
 from antiphon.providers.keys import command
 from antiphon.providers.keys.command import Command, find_program, parse_command, run_command, secret_in
 from antiphon.providers.keys.secret import Credential
 from antiphon.providers.presets import Preset
+
+T = TypeVar("T")
 
 _EXPIRED_KEYS = frozenset(
     {"ExpiredTokenException", "ExpiredToken", "UnrecognizedClientException", "InvalidClientTokenId"}
@@ -50,7 +53,7 @@ _MIN_CLOCK_DIFFERENCE = 120.0
 class Authentication:
     """Sends the requests of one provider."""
 
-    def __init__(self, preset: Preset, signers: Mapping[str, Signer], transport: Transport) -> None:
+    def __init__(self, preset: Preset, signers: Mapping[str, Signer[Any]], transport: Transport) -> None:
         self._preset = preset
         self._signers = signers
         self._transport = transport
@@ -97,30 +100,28 @@ class Authentication:
         return request if signer is None else await signer.sign(request)
 
 
-class Signer(Protocol):
-    """Signs the requests of one key."""
+class Signer(ABC, Generic[T]):
+    """Signs the requests of one key, with the tokens of a source. `name` is for the log."""
+
+    def __init__(self, name: str, source: TokenSource[T], clock: Callable[[], float]) -> None:
+        self._cache: TokenCache[T] = TokenCache(name, source.fetch, clock=clock)
 
     @property
+    @abstractmethod
     def secrets(self) -> tuple[str, ...]:
         """Every value that must not be shown, in use now or lately."""
 
+    @abstractmethod
     async def sign(self, request: HttpRequest) -> HttpRequest:
         """The request with what proves who sends it. Raises `CredentialError`."""
 
+    @abstractmethod
     def learn_from_rejection(self, signed: HttpRequest, response: HttpResponse) -> bool:
         """Whether the host rejected the token or the time of the signature, and another signature may be accepted."""
 
 
-class HeaderSigner:
-    """Adds the headers that `fetch` gets."""
-
-    def __init__(
-        self,
-        name: str,
-        fetch: Callable[[], Awaitable[Fetched[Mapping[str, str]]]],
-        clock: Callable[[], float],
-    ) -> None:
-        self._cache: TokenCache[Mapping[str, str]] = TokenCache(name, fetch, clock=clock)
+class HeaderSigner(Signer[Mapping[str, str]]):
+    """Adds the headers that its source gets."""
 
     @property
     def secrets(self) -> tuple[str, ...]:
@@ -138,21 +139,12 @@ class HeaderSigner:
         return True
 
 
-class SignatureSigner:
+class SignatureSigner(Signer[AwsKeys]):
     """Signs requests to a service of AWS."""
 
-    def __init__(
-        self,
-        name: str,
-        source: AwsSource,
-        *,
-        region: str,
-        service: str,
-        clock: Callable[[], float],
-    ) -> None:
-        self._cache: TokenCache[AwsKeys] = TokenCache(name, source.fetch, clock=clock)
-        self._region = region
-        self._service = service
+    def __init__(self, name: str, source: TokenSource[AwsKeys], preset: Preset, clock: Callable[[], float]) -> None:
+        super().__init__(name, source, clock)
+        self._preset = preset
         self._ahead = 0.0  # by how many seconds the clock of AWS is ahead of ours
 
     @property
@@ -173,8 +165,8 @@ class SignatureSigner:
             target=target,
             headers=headers,
             body=request.body,
-            region=self._region,
-            service=self._service,
+            region=self._preset.region,
+            service=self._preset.service,
             timestamp=time.time() + self._ahead,
         )
         return structs.replace(request, headers={**request.headers, **added})
@@ -209,20 +201,20 @@ def make_signer(
     *,
     environ: Mapping[str, str],
     clock: Callable[[], float] = time.monotonic,
-) -> Signer:
+) -> Signer[Any]:
     """The signer that a reference names. Raises `CredentialError` for one that cannot be used with the preset."""
     name = Credential(secret=reference).display_name
     if reference.startswith(command.PREFIX):
-        return HeaderSigner(name, _CommandSource(parse_command(reference), preset, environ).fetch, clock)
+        return HeaderSigner(name, _CommandSource(parse_command(reference), preset, environ), clock)
     if reference.startswith(GOOGLE):
-        return HeaderSigner(name, GoogleSource(reference.removeprefix(GOOGLE), environ=environ).fetch, clock)
+        return HeaderSigner(name, GoogleSource(reference.removeprefix(GOOGLE), environ=environ), clock)
     if reference.startswith(ENTRA):
         options = parse_options(reference, ENTRA, ENTRA_OPTIONS)
-        return HeaderSigner(name, EntraSource(options, preset.token_scope, environ=environ).fetch, clock)
+        return HeaderSigner(name, EntraSource(options, preset.token_scope, environ=environ), clock)
     if not preset.service:
         raise CredentialError(f"{name} signs requests to AWS, and preset {preset.name} is not one of its services")
     keys = AwsSource(parse_options(reference, AWS, AWS_OPTIONS), preset.region, environ=environ)
-    return SignatureSigner(name, keys, region=preset.region, service=preset.service, clock=clock)
+    return SignatureSigner(name, keys, preset, clock)
 
 
 def check_reference(reference: str, preset: Preset, environ: Mapping[str, str]) -> None:
@@ -249,15 +241,16 @@ def parse_options(reference: str, prefix: str, known: Iterable[str]) -> dict[str
     return options
 
 
-class _CommandSource:
-    """Runs a command for a key, in a thread."""
+class _CommandSource(TokenSource[Mapping[str, str]]):
+    """A command that prints a key."""
 
     def __init__(self, parsed: Command, preset: Preset, environ: Mapping[str, str]) -> None:
         self._command = parsed
         self._preset = preset
         self._environ = environ
 
-    async def fetch(self) -> Fetched[Mapping[str, str]]:
-        output = await in_thread(lambda: run_command(self._command, self._environ))
+    def read(self) -> Fetched[Mapping[str, str]]:
+        """The key, as the header that carries it."""
+        output = run_command(self._command, self._environ)
         headers = self._preset.credential_header(secret_in(self._command, output))
         return Fetched(headers, command.DEFAULT_TTL if output.lifetime is None else output.lifetime)

@@ -14,13 +14,14 @@ from __future__ import annotations
 import configparser
 import os
 import time
-from collections.abc import Callable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -67,12 +68,19 @@ _STATIC_VARIABLES = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_
 _STATIC_FIELDS = ("aws_access_key_id", "aws_secret_access_key", "aws_session_token")
 
 
-async def in_thread(fetch: Callable[[], T]) -> T:
-    """What a library or command gets, in a thread. Raises `TokenError` if too many wait, beside its own errors."""
-    try:
-        return await _THREADS.run(fetch)
-    except StoreBusy as error:
-        raise TokenError(str(error), "server") from None
+class TokenSource(ABC, Generic[T]):
+    """Where a token comes from: a library or a command, which is called in a thread."""
+
+    async def fetch(self) -> Fetched[T]:
+        """A token and for how long it is valid. Raises `CredentialError`, and `TokenError` if too many wait."""
+        try:
+            return await _THREADS.run(self.read)
+        except StoreBusy as error:
+            raise TokenError(str(error), "server") from None
+
+    @abstractmethod
+    def read(self) -> Fetched[T]:
+        """The same; blocks."""
 
 
 def require_library(module: str, extra: str, what: str) -> None:
@@ -85,7 +93,7 @@ def require_library(module: str, extra: str, what: str) -> None:
         raise CredentialError(f"{what} needs the package {module}; run pip install 'antiphon[{extra}]'")
 
 
-class AwsSource:
+class AwsSource(TokenSource[AwsKeys]):
     """The keys that sign requests to AWS. `region` is for the token service."""
 
     def __init__(self, options: Mapping[str, str], region: str, *, environ: Mapping[str, str]) -> None:
@@ -101,11 +109,8 @@ class AwsSource:
         if self._process is None and "id" not in options and self._static_keys() is None:
             require_library("botocore", "aws", "aws: without keys in the environment or in ~/.aws")
 
-    async def fetch(self) -> Fetched[AwsKeys]:
-        """Keys and for how long they are valid. Raises `TokenError`."""
-        return await in_thread(self._fetch)
-
-    def _fetch(self) -> Fetched[AwsKeys]:
+    def read(self) -> Fetched[AwsKeys]:
+        """Keys."""
         if self._process is not None:
             return _keys_of_command(self._process, self._environ)
         if "id" in self._options:
@@ -204,7 +209,7 @@ def _read_profile(profile: str, environ: Mapping[str, str]) -> dict[str, str]:
     return fields
 
 
-class GoogleSource:
+class GoogleSource(TokenSource[Mapping[str, str]]):
     """Tokens of Google Cloud with the cloud-platform scope, as the headers that carry them."""
 
     def __init__(self, place: str, *, environ: Mapping[str, str]) -> None:
@@ -212,11 +217,8 @@ class GoogleSource:
         require_library("google.auth", "google", "google:")
         require_library("requests", "google", "google:")
 
-    async def fetch(self) -> Fetched[Mapping[str, str]]:
-        """A token. Raises `TokenError`."""
-        return await in_thread(self._fetch)
-
-    def _fetch(self) -> Fetched[Mapping[str, str]]:
+    def read(self) -> Fetched[Mapping[str, str]]:
+        """A token."""
         exceptions = import_module("google.auth.exceptions")
         request = partial(import_module("google.auth.transport.requests").Request(), timeout=_TIMEOUT)
         try:
@@ -285,7 +287,7 @@ def find_google_project(place: str, environ: Mapping[str, str]) -> str:
     return project if isinstance(project, str) else ""
 
 
-class EntraSource:
+class EntraSource(TokenSource[Mapping[str, str]]):
     """Tokens of Microsoft Entra ID for one scope, such as `https://cognitiveservices.azure.com/.default`."""
 
     def __init__(self, options: Mapping[str, str], scope: str, *, environ: Mapping[str, str]) -> None:
@@ -308,11 +310,8 @@ class EntraSource:
                 )
         require_library("msal", "azure", "entra:")
 
-    async def fetch(self) -> Fetched[Mapping[str, str]]:
-        """A token, as the header that carries it. Raises `TokenError`."""
-        return await in_thread(self._fetch)
-
-    def _fetch(self) -> Fetched[Mapping[str, str]]:
+    def read(self) -> Fetched[Mapping[str, str]]:
+        """A token, as the header that carries it."""
         requests, exceptions = import_module("requests"), import_module("msal.exceptions")
         try:
             answer = self._ask_app() if self._options else self._ask_machine(requests)
