@@ -180,9 +180,11 @@ class Preparer:
         """The current request for the same target, without what that refused; None if nothing can be changed."""
         refused = self.current
         assert refused is not None, "it was refused"
+        if error.kind != "invalid_request":
+            return None
         if refused.hides_usage and _refuses_stream_options(error):
             self.loaded.without_stream_usage.add(refused.provider.name)
-        elif self._learns_from(error) or self._should_rewrite(refused, error):
+        elif self._learns_from(error) or self._should_rewrite(refused):
             self._is_rewritten = True
         else:
             return None
@@ -415,7 +417,7 @@ class Preparer:
 
     def _learns_from(self, error: ProviderError) -> bool:
         """Whether a refusal shows something new about the model; it is then written for a model like that."""
-        shown = facts_in_refusal(error.message) if error.kind == "invalid_request" else None
+        shown = facts_in_refusal(error.message)
         if shown is None or shown in self._shown_facts or self.key.strict:
             return False
         self._shown_facts += (shown,)
@@ -429,11 +431,10 @@ class Preparer:
         overrides = () if known is None else known.overrides
         return {**provider.wire_options, "capabilities": CapabilityTable((*overrides, *self._shown_facts))}
 
-    def _should_rewrite(self, refused: PreparedRequest, error: ProviderError) -> bool:
+    def _should_rewrite(self, refused: PreparedRequest) -> bool:
         """Whether a body that was passed through was refused for something that a repair fixes."""
-        if not refused.is_unchanged or error.kind != "invalid_request":
-            return False
-        return self._breaks_rules(refused.provider, refused.body[0], refused.target.model, is_refused=True)
+        body, model = refused.body[0], refused.target.model
+        return refused.is_unchanged and self._breaks_rules(refused.provider, body, model, is_refused=True)
 
     def _breaks_rules(self, provider: Provider, body: bytes, model: str, *, is_refused: bool = False) -> bool:
         """Whether a body violates rules of its API, and may be repaired."""
@@ -472,4 +473,4 @@ def needs_inline_media(provider: Provider) -> Callable[[Part], bool]:
 def _refuses_stream_options(error: ProviderError) -> bool:
     """Whether a host cannot report the usage of a stream."""
     text = f"{error.param} {error.message}"
-    return error.kind == "invalid_request" and ("stream_options" in text or "include_usage" in text)
+    return "stream_options" in text or "include_usage" in text

@@ -34,12 +34,22 @@ class CallRestorer:
         if request.source is not None and (flat := flatten(request)) is not None:
             request, self._namespaces, self._namespace_origin = flat.request, flat.names, flat.origin
         tools = [tool for tool in request.tools if isinstance(tool, ToolDefinition)]
-        self._names = {safe_name(tool.name, length): tool.name for tool in tools for length in tool_name_lengths()}
-        self._names |= {tool.name: tool.name for tool in tools}
-        self._freeform = {tool.name for tool in tools if tool.freeform}
-        self._legacy = {tool.name for tool in tools if is_legacy_function(tool)}
+        self._names: dict[str, str] = {}  # the client's, by those that a provider may use
+        self._freeform: set[str] = set()
+        self._legacy: set[str] = set()
         self._legacy_index: int | None = None  # of the only call in a stream that is one of the legacy API
-        self._arguments = {tool.name: restore for tool in tools if (restore := argument_restorer(tool)) is not None}
+        self._arguments: dict[str, Callable[[str], str]] = {}
+        for tool in tools:
+            for length in tool_name_lengths():
+                self._names[safe_name(tool.name, length)] = tool.name
+            if tool.freeform:
+                self._freeform.add(tool.name)
+            if is_legacy_function(tool):
+                self._legacy.add(tool.name)
+            if (restore := argument_restorer(tool)) is not None:
+                self._arguments[tool.name] = restore
+        for tool in tools:
+            self._names[tool.name] = tool.name
         self._buffered: dict[int, tuple[Callable[[str], str], list[str]]] = {}
 
     @property
