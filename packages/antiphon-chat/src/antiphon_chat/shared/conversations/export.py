@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import copy_context
 from html import escape
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
 from urllib.parse import urlsplit
@@ -51,59 +52,7 @@ _SCHEMES = frozenset(("http", "https", "mailto"))
 
 _TOKENS = re.search(r"^:root \{.*?^\}", (SHARED / "theme.css").read_text("utf-8"), re.MULTILINE | re.DOTALL)
 assert _TOKENS is not None, "theme.css has the tokens of every page"
-STYLE = f"""
-{_TOKENS[0]}
-"""
-STYLE += """
-*, ::before { box-sizing: border-box; }
-body { margin: 0; padding: 2rem 1.25rem 4rem; font: var(--body)/1.6 var(--sans); background: var(--paper); color: var(--ink);
-  overflow-wrap: anywhere; }
-main { position: relative; max-width: 55rem; margin: 0 auto; }
-main::before { content: ""; position: absolute; left: 10.87rem; top: 5.4rem; bottom: 1.6rem; border-left: 1px solid var(--line); }
-h1 { margin: 1rem 0 1.6rem 12.25rem; font-size: var(--title); line-height: 1.25; letter-spacing: -0.01em; }
-article { display: grid; grid-template-columns: 9.5rem 2.75rem minmax(0, 1fr); margin-top: 1.1rem; }
-article::before { content: ""; grid-column: 2; grid-row: 1; justify-self: center; width: 10px; height: 10px; margin-top: 9px;
-  position: relative; border: 2px solid var(--ink); border-radius: var(--r1); background: var(--ink); }
-.input::before { background: var(--paper); }
-article.step::before { width: 6px; height: 6px; margin-top: 11px; border: 0; background: var(--edge); }
-article > .who { grid-column: 1; grid-row: 1; margin: 2px 0 0; text-align: right; font-size: var(--small); font-weight: 700; }
-article > * { grid-column: 3; min-width: 0; }
-article > :is(.who + *, :first-child:not(.who)) { margin-top: 0; }
-.input > div { font-weight: 700; white-space: pre-wrap; }
-main > details, main > blockquote, footer { margin: 0.5rem 0 0.5rem 12.25rem; }
-details { margin: 0.4rem 0; font-size: var(--plain); }
-summary, footer { color: var(--quiet); font-size: var(--small); }
-summary { cursor: pointer; }
-footer { position: relative; margin-top: 2.2rem; }
-footer::before { content: ""; position: absolute; left: -1.85rem; top: 0.5rem; width: 15px; height: 5px;
-  border-block: 2px solid var(--edge); }
-pre { padding: 0.7rem 0.9rem; overflow-x: auto; border-radius: var(--r2); background: var(--sunk); }
-code, pre { font-family: var(--mono); font-size: 0.92em; }
-table { border-collapse: collapse; font-size: var(--plain); }
-th, td { padding: 0.35rem 1rem 0.35rem 0; border-bottom: 1px solid var(--rule); text-align: start; overflow-wrap: normal;
-  vertical-align: top; }
-img { max-width: 100%; border-radius: var(--r2); }
-blockquote { margin: 0; padding-left: 1rem; border-left: 2px solid var(--line); color: var(--quiet); }
-.plan { margin: 0.6rem 0; padding: 0.9rem 1.1rem; border: 1px solid var(--rule); border-radius: var(--r3);
-  background: var(--raised); font-size: var(--plain); }
-.plan h3 { margin: 0; font-size: var(--body); }
-.plan p { margin: 0.2rem 0; color: var(--quiet); font-size: var(--small); }
-.plan progress { width: 8rem; height: 6px; accent-color: var(--answer); }
-.plan ul { margin: 0.5rem 0 0; padding: 0; list-style: none; }
-.plan li { padding: 0.3rem 0; border-top: 1px solid var(--rule); }
-.plan :is(time, small) { color: var(--quiet); font-size: var(--small); white-space: nowrap; }
-.plan small { white-space: normal; }
-a { color: inherit; text-underline-offset: 0.2em; }
-@media (max-width: 45rem) {
-  main::before { left: 5px; }
-  h1, main > details, main > blockquote, footer { margin-left: 1.5rem; }
-  article { grid-template-columns: 0 1.5rem minmax(0, 1fr); }
-  article::before { justify-self: start; }
-  article > .who { grid-column: 3; text-align: left; }
-  article > :not(.who) { grid-row: auto; }
-  footer::before { left: -1.6rem; }
-}
-"""
+STYLE = f"\n{_TOKENS[0]}\n{Path(__file__).with_name('saved_page.css').read_text('utf-8')}"
 _STYLE_DIGEST = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
 POLICY = f"default-src 'none'; style-src 'sha256-{_STYLE_DIGEST}'; img-src data:; base-uri 'none'; form-action 'none'"
 
