@@ -6,7 +6,7 @@ is not known is a question mark.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from antiphon.cli.program import program
 from antiphon.cli.terminal import Styled, ellipsize, escape_control_chars, joined, styled, width_of, wrapped
@@ -26,8 +26,8 @@ def comparison_lines(comparison: Comparison, columns: int, *, is_full: bool = Fa
     count = len(comparison.branches)
     width = (columns - _LABEL - _GAP * (count - 1)) // count
     is_beside = width >= _MIN_COLUMN
-    table = _Table(comparison, width if is_beside else max(_MIN_COLUMN, columns - _LABEL), is_full=is_full)
-    return [*(table.beside() if is_beside else table.below()), "", *_stops(comparison)]
+    table = _Table(comparison, width if is_beside else max(_MIN_COLUMN, columns - _LABEL), is_beside, is_full)
+    return [*table.lines(), "", *_stops(comparison)]
 
 
 def model_names(comparison: Comparison) -> list[str]:
@@ -37,41 +37,34 @@ def model_names(comparison: Comparison) -> list[str]:
 
 
 class _Table:
-    def __init__(self, comparison: Comparison, width: int, *, is_full: bool) -> None:
+    def __init__(self, comparison: Comparison, width: int, is_beside: bool, is_full: bool) -> None:
         self._comparison = comparison
         self._width = width
+        self._is_beside = is_beside
         self._is_full = is_full
         self._names = model_names(comparison)
 
-    def beside(self) -> Iterator[str]:
-        """One column for each branch."""
-        yield from self._row("", [[styled(line, "bold") for line in self._wrap(name)] for name in self._names])
+    def lines(self) -> Iterator[str]:
+        """The steps, turn by turn, and the totals: one column for each branch, or one block for each."""
+        if self._is_beside:
+            yield from self._row("", [[styled(line, "bold") for line in self._wrap(name)] for name in self._names])
         turn = 0
         for row in self._comparison.steps:
             if row.turn != turn:
                 turn = row.turn
                 yield ""
                 yield self._question(row)
-            yield from self._row(f"{row.turn}.{row.round}", [list(self._step(step)) for step in row.steps])
+            yield from self._cells(f"{row.turn}.{row.round}", map(self._step, row.steps))
         yield ""
-        totals = [list(self._total(branch)) for branch in self._comparison.branches]
-        yield from self._row(translate("all"), totals)
+        yield from self._cells(translate("all") if self._is_beside else "", map(self._total, self._comparison.branches))
 
-    def below(self) -> Iterator[str]:
-        """One block for each branch of each step."""
-        turn = 0
-        for row in self._comparison.steps:
-            if row.turn != turn:
-                turn = row.turn
-                yield ""
-                yield self._question(row)
-            for name, step in zip(self._names, row.steps, strict=True):
-                yield styled(f"{row.turn}.{row.round} {ellipsize(name, self._width)}", "bold")
-                yield from (joined("  ", line) for line in self._step(step))
-        yield ""
-        for name, branch in zip(self._names, self._comparison.branches, strict=True):
-            yield styled(ellipsize(name, self._width), "bold")
-            yield from (joined("  ", line) for line in self._total(branch))
+    def _cells(self, label: str, cells: Iterable[Iterable[str]]) -> Iterator[str]:
+        if self._is_beside:
+            yield from self._row(label, [list(cell) for cell in cells])
+            return
+        for name, cell in zip(self._names, cells, strict=True):
+            yield styled(f"{label} {ellipsize(name, self._width)}".lstrip(), "bold")
+            yield from (joined("  ", line) for line in cell)
 
     def _question(self, row: ComparedStep) -> str:
         width = max(self._width, (self._width + _GAP) * len(self._names) - _GAP)
