@@ -6,6 +6,7 @@ The same for streams of events in any order and number, with any value in any pl
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from itertools import islice
@@ -17,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from antiphon.wire import FORMATS, Assembler, ModelOutputDelta, formats
-from antiphon.wire.delta import Finished
+from antiphon.wire.delta import Failed, Finished
 from antiphon.wire.streams.writer import decoded_events
 from support.corpus import in_collection, streams
 from support.examples import scaled
@@ -84,6 +85,67 @@ def test_a_recorded_stream_is_read_the_same_however_it_is_cut_and_spelled(
     with capsys.disabled():
         print(f"\n{name}: {count} streams, {finished} of them finished, read in {cuts} cuts", end="")
     assert finished >= max(1, in_collection(FINISHED[name]))
+
+
+def chat_end(data: bytes) -> int:
+    """Where the last event with a finish reason that is needed begins."""
+    position, last = 0, None
+    open_candidates: dict[int, bool] = {}
+    for line in data.splitlines(keepends=True):
+        if line.startswith(b"data:") and line[5:].strip() not in (b"[DONE]", b'"[DONE]"'):
+            for choice in msgspec.json.decode(line[5:]).get("choices") or ():
+                was_open = not all(open_candidates.values()) or not open_candidates
+                open_candidates[choice.get("index", 0)] = bool(choice.get("finish_reason")) or open_candidates.get(
+                    choice.get("index", 0), False
+                )
+                if was_open and all(open_candidates.values()):
+                    last = position
+        elif line.startswith(b"data:") and last is None:
+            last = position
+        position += len(line)
+    return len(data) if last is None else last
+
+
+def anthropic_end(data: bytes) -> int:
+    """The end of the line with the stop reason."""
+    stated = re.search(rb'"stop_reason": ?"', data)
+    assert stated is not None
+    return len(data[: data.index(b"\n", stated.end())].rstrip())
+
+
+ENDS: dict[str, Callable[[bytes], int]] = {
+    "openai-chat": chat_end,
+    "openai-responses": lambda data: data.rindex(b"}"),
+    "anthropic": anthropic_end,
+    "gemini": lambda data: data.rindex(b'"finishReason"') if b'"finishReason"' in data else len(data.rstrip()),
+    "gemini-interactions": lambda data: data.index(b"event: interaction.completed"),
+}
+"""A stream that is cut before this place has failed."""
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_stream_that_is_cut_has_failed(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    chance = random.Random(11)
+    cuts = taken_for_whole = 0
+    for identifier, data in RECORDED[name]():
+        whole = read(name, data)
+        if not isinstance(whole[-1], Finished):
+            continue
+        end = ENDS[name](data)
+        for place in {0, max(0, end - 1), *(range(end) if end < 1_100 else (chance.randrange(end) for _ in range(12)))}:
+            deltas = read(name, data[:place])
+            check_grammar(deltas)
+            cuts += 1
+            if isinstance(deltas[-1], Failed):
+                assert deltas[-1].error.kind == "stream_cut", (identifier, place)
+                assert deltas[:-1] == whole[: len(deltas) - 1] or name == "gemini", (identifier, place)
+            else:  # a model of Gemini may continue after a finish reason: cut right after that, an answer looks complete
+                assert name == "gemini", (identifier, place)
+                assert b"finishReason" in data[:place].rstrip().splitlines()[-1], (identifier, place)
+                taken_for_whole += 1
+    assert taken_for_whole < cuts / 100
+    with capsys.disabled():
+        print(f"\n{name}: {cuts} streams cut off", end="")
 
 
 @cache

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
-import sys
 from typing import Any
 
 import pytest
@@ -49,33 +47,6 @@ def test_recorded_streams_equal_their_answers() -> None:
         deltas = read(data)
         assert isinstance(deltas[-1], Finished), name
         assert meaning(output_of(deltas)) == meaning(read_response(assembled(events_of(data)))), name
-
-
-def test_a_stream_that_is_cut_has_failed(capsys: pytest.CaptureFixture[str]) -> None:
-    """At any byte before the stop reason."""
-    dice = random.Random(2)
-    counts = 0
-    for _, data in streams():
-        stop_place = (
-            data.index(b'"message_delta"')
-            if data.startswith(b"event")
-            else data.rindex(b"data: ", 0, data.index(b'"stop_reason": "'))
-        )
-        line = data.rindex(b"\n", 0, stop_place) + 1
-        end = line + data[line:].index(b"\n")
-        if not data[line:end].startswith(b"data:"):
-            line, end = end + 1, end + 1 + data[end + 1 :].index(b"\n")
-        end = line + len(data[line:end].rstrip())
-        every = range(end) if end < 1100 else ()
-        for cut in {0, 1, line, end - 1, *(dice.randrange(end) for _ in range(12)), *every}:
-            deltas = read(data[:cut])
-            assert isinstance(deltas[-1], Failed)
-            assert deltas[-1].error.kind == "stream_cut"
-            assert not any(isinstance(delta, Finished | Failed) for delta in deltas[:-1])
-            counts += 1
-        assert isinstance(read(data[:end])[-1], Finished)
-    with capsys.disabled():
-        sys.stdout.write(f"\n{counts} streams cut short\n")
 
 
 # What real streams do, and what is understood of it.

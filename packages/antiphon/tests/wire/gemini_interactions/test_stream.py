@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from typing import Any
 
 import msgspec
@@ -69,23 +68,6 @@ def test_the_events_fit_the_specification() -> None:
 
 def test_a_stream_equals_the_whole_answer() -> None:
     assert meaning(assembled(read_stream(STREAM))) == meaning(WIRE.read_response(WHOLE))
-
-
-def test_a_stream_cut_anywhere_gives_the_same_deltas() -> None:
-    deltas = read_stream(STREAM)
-    assert read_stream(STREAM, *range(1, len(STREAM))) == deltas
-    chance = random.Random(17)
-    for _ in range(200):
-        cuts = sorted(chance.sample(range(len(STREAM)), 12))
-        assert read_stream(STREAM, *cuts) == deltas
-
-
-def test_a_stream_that_ends_early_has_failed() -> None:
-    end = STREAM.index(b"event: interaction.completed")
-    for cut in range(0, end, 7):
-        last = read_stream(STREAM[:cut])[-1]
-        assert isinstance(last, Failed)
-        assert last.error.kind == "stream_cut"
 
 
 def test_a_status_that_ends_an_answer_is_enough() -> None:

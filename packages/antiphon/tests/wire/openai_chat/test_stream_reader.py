@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import random
-
-import msgspec
 import pytest
 
 from antiphon.parts import (
@@ -17,7 +14,7 @@ from antiphon.wire.delta import (
 )
 from antiphon.wire.inbound import client_formats
 from support.wire_formats import CHAT
-from wire.openai_chat.bodies import FORMAT, all_streams, assembled, chunk, event, read_all
+from wire.openai_chat.bodies import FORMAT, assembled, chunk, event, read_all
 from wire.openai_chat.stream_helpers import (
     DONE,
     STOP,
@@ -27,46 +24,6 @@ from wire.openai_chat.stream_helpers import (
 from wire.stream_grammar import check_grammar
 
 StreamReader = CHAT.stream_reader
-
-
-def finish_of(data: bytes) -> int:
-    """Where the last event with a finish reason that is needed begins: nothing before it is a finished answer."""
-    position, last = 0, None
-    open_candidates: dict[int, bool] = {}
-    for line in data.splitlines(keepends=True):
-        if line.startswith(b"data:") and line[5:].strip() not in (b"[DONE]", b'"[DONE]"'):
-            for choice in msgspec.json.decode(line[5:]).get("choices") or ():
-                was_open = not all(open_candidates.values()) or not open_candidates
-                open_candidates[choice.get("index", 0)] = bool(choice.get("finish_reason")) or open_candidates.get(
-                    choice.get("index", 0), False
-                )
-                if was_open and all(open_candidates.values()):
-                    last = position
-        elif line.startswith(b"data:") and last is None:
-            last = position
-        position += len(line)
-    return len(data) if last is None else last
-
-
-def test_a_stream_that_is_cut_is_never_finished(capsys: pytest.CaptureFixture[str]) -> None:
-    chance = random.Random(11)
-    cuts = 0
-    for _, name, data in all_streams():
-        end = finish_of(data)
-        for _ in range(12):
-            cut = data[: chance.randrange(end + 1)]
-            deltas = read_all(cut)
-            check_grammar(deltas)
-            assert isinstance(deltas[-1], Failed), (name, len(cut))
-            cuts += 1
-    small = stream(chunk({"role": "assistant", "content": "é"}), chunk({"content": "b"}), chunk({}, "stop"))
-    end = finish_of(small)
-    for size in range(len(small)):
-        last = read_all(small[:size])[-1]
-        assert isinstance(last, Failed) == (size < end + len(event(chunk({}, "stop"))) - 2)
-        cuts += 1
-    with capsys.disabled():
-        print(f"\n  openai-chat streams cut off: {cuts}", end="")
 
 
 def test_usage_may_come_before_on_or_after_the_end() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from typing import Any
 
 import pytest
@@ -61,23 +60,6 @@ def test_recorded_streams_equal_their_wholes(capsys: pytest.CaptureFixture[str])
     assert failed == 1
     with capsys.disabled():
         print(f"\n{streams} streams equal their wholes; {failed} of them fails as it should")
-
-
-def test_a_stream_cut_anywhere_has_failed(capsys: pytest.CaptureFixture[str]) -> None:
-    random_ = random.Random(7)
-    count = 0
-    for number, (_, data) in enumerate(all_streams()):
-        whole = data[: data.rindex(b"}") + 1]  # with its last brace the terminal event is there
-        deltas = read_all(data)
-        ends = range(0, len(whole), 7) if number == 0 else [random_.randrange(len(whole)) for _ in range(8)]
-        for end in [*ends, len(whole) - 1]:
-            got = read_all(data[:end])
-            count += 1
-            assert isinstance(got[-1], Failed)
-            assert got[:-1] == deltas[: len(got) - 1]
-            assert not any(isinstance(delta, TERMINALS) for delta in got[:-1])
-    with capsys.disabled():
-        print(f"\n{count} cut streams have failed")
 
 
 def test_the_end_of_an_empty_stream() -> None:
