@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 
 from antiphon.conversation import Conversation, ToolLoop
 from antiphon.history import AgentHistory, ContextEntry, HistoryEntry, ModelInputEntry, ToolCallStartedEntry
-from antiphon.history.inbox import MemoryInbox
+from antiphon.history.journal import MemoryInbox
 from antiphon.history.location import open_store
 from antiphon.parts import ToolCallRequest
 from antiphon.providers.scripted import FunctionModel

@@ -12,7 +12,7 @@ import pytest
 from antiphon.conversation import Conversation, ToolLoop
 from antiphon.errors import ConversationError, UnknownConversation
 from antiphon.history import ContextEntry, ModelInputEntry, SqliteStore
-from antiphon.history.inbox import InboxItem
+from antiphon.history.journal import InboxItem
 from antiphon.history.location import open_store
 from antiphon.parts import text_of
 from antiphon.providers.scripted import FunctionModel, ScriptedModel, call

@@ -26,7 +26,7 @@ from antiphon.history import (
     encode_entry,
 )
 from antiphon.history.entries import TITLES
-from antiphon.history.log_schema import log_schema
+from antiphon.history.export import log_schema
 from antiphon.parts import Text
 from support.history_strategies import entries
 

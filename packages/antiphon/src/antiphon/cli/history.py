@@ -22,9 +22,8 @@ from antiphon.errors import StoreDamaged, StoreError, UnknownConversation, WireE
 from antiphon.extensions import EXTENSIONS, load_part
 from antiphon.history import AgentHistory, ConversationInfo, HistoryEntry, HistoryStore, SearchHit, encode_entry
 from antiphon.history.entries import TITLES
-from antiphon.history.export import CopyResult, CopyStatus, copy_conversation, lines_of
+from antiphon.history.export import CopyResult, CopyStatus, copy_conversation, lines_of, log_schema
 from antiphon.history.location import is_postgres_url, open_location, store_location
-from antiphon.history.log_schema import log_schema
 from antiphon.history.store import Verification
 from antiphon.history.transcript import entry_lines
 from antiphon.text import one_line

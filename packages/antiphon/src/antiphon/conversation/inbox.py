@@ -15,7 +15,7 @@ from msgspec import structs
 from antiphon.conversation.turn import STEERING_CHANNEL, Turn
 from antiphon.errors import ConversationError
 from antiphon.history import AgentHistory, EntryMetadata, ModelInputEntry, ToolCallResultsEntry
-from antiphon.history.inbox import INBOX_KEY, Inbox, InboxItem
+from antiphon.history.journal import INBOX_KEY, Inbox, InboxItem
 from antiphon.ids import new_id
 from antiphon.parts import ToolCallRequest
 from antiphon.tools.results import to_result

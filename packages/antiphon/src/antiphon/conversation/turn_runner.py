@@ -219,7 +219,7 @@ class TurnRunner:
         turn = self._chat.turn
         if turn.ended or turn.has_failed:
             return CallPlan([], [], [])
-        return self._call_runner(turn).plan(turn.open_calls.values(), self._over_budget(turn))
+        return self._call_runner(turn).plan(turn.open_calls.values(), self._over_limit(turn))
 
     def close_calls(self, reason: str, ended: str = "") -> None:
         """Give every call without a result one that states the reason."""
@@ -357,8 +357,8 @@ class TurnRunner:
         """Run what can be run and append the results; what they wait for if some do: a person, or a result from outside."""
         if not self._participants.is_set:
             await self._participants.open()
-        over_budget = self._over_budget(turn) if self.meter.limits_calls else _NOTHING
-        plan = await self._call_runner(turn).run(list(turn.open_calls.values()), over_budget)
+        over_limit = self._over_limit(turn) if self.meter.limits_calls else _NOTHING
+        plan = await self._call_runner(turn).run(list(turn.open_calls.values()), over_limit)
         if plan.pending:
             self._emit(ApprovalNeeded(plan.pending_calls))
             return "approval"
@@ -375,7 +375,7 @@ class TurnRunner:
             runner.observer = self._events
         return runner
 
-    def _over_budget(self, turn: Turn) -> Mapping[str, str]:
+    def _over_limit(self, turn: Turn) -> Mapping[str, str]:
         """The calls of the last output that the limit does not allow any more, and why."""
         left = self.meter.calls_left
         if left is None:

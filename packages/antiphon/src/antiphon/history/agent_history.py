@@ -42,8 +42,7 @@ from antiphon.history.entries import (
     ToolCallResultsEntry,
     ToolCallStartedEntry,
 )
-from antiphon.history.inbox import Inbox
-from antiphon.history.journal import Journal, SealedJournal, inbox_of
+from antiphon.history.journal import Inbox, Journal, SealedJournal, inbox_of
 from antiphon.history.snapshot import (
     SETTING_KINDS,
     ActiveSettings,

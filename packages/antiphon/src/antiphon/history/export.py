@@ -9,14 +9,17 @@ exists. An interrupted copy is finished by repeating it. A conversation that dif
 
 What people decided elsewhere permits nothing here (law L11). So a store notes beside a conversation how many of its entries were
 imported: they stay as they are, and decisions and permissions among them do not count.
+
+`log_schema` is the JSON Schema of the lines (`antiphon history schema`), made from the classes of the entries.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
+from inspect import cleandoc
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 import msgspec
 from msgspec import Struct
@@ -24,7 +27,7 @@ from msgspec import Struct
 from antiphon.errors import ConversationExists, ImportFormatError, SequenceError, StoreDamaged, UnknownConversation
 from antiphon.history.attachments import digest, extract_media, references
 from antiphon.history.codec import FIRST_DIGEST, SCHEMA, chain, decode_entry
-from antiphon.history.entries import HistoryEntry, OpaqueEntry
+from antiphon.history.entries import HistoryEntry, KnownEntry, OpaqueEntry
 from antiphon.history.store import ConversationInfo, check_tags, check_text
 from antiphon.ids import is_id, new_id
 
@@ -293,3 +296,28 @@ def _append_missing(
 def _entry_lines(lines: Iterable[bytes]) -> list[bytes]:
     """The entries as they are stored; attachments need no comparing, for entries name them by their hash."""
     return [line for line in lines if not line.startswith(_NO_ENTRY)]
+
+
+_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+_ENTRY_NAMES = {kind.__name__ for kind in get_args(KnownEntry)}
+
+
+def log_schema() -> dict[str, Any]:
+    """The JSON Schema (draft 2020-12) of one line of an export: its head, an attachment, or an entry."""
+    (head, attachment, entry), definitions = msgspec.json.schema_components(
+        [ExportHead, AttachmentLine, KnownEntry], ref_template="#/$defs/{name}"
+    )
+    for name, definition in definitions.items():
+        definition["description"] = cleandoc(definition.get("description", "")).split("\n\n")[0].replace("\n", " ")
+        if name in _ENTRY_NAMES:  # what the history gives every entry when it is appended
+            definition["properties"]["sequence_number"] = {"type": "integer", "minimum": 1}
+            definition["required"] += ["sequence_number"]
+    definitions["ExportHead"]["required"] = ["antiphon", *definitions["ExportHead"]["required"]]
+    definitions["Entry"] = {"description": "One thing that happened.", **entry}
+    return {
+        "$schema": _DIALECT,
+        "title": f"Antiphon log format {SCHEMA}",
+        "description": "A line of an exported conversation: first the head, then attachments, then the entries in order.",
+        "anyOf": [head, attachment, {"$ref": "#/$defs/Entry"}],
+        "$defs": dict(sorted(definitions.items())),
+    }

@@ -8,7 +8,7 @@ one would have done:
     started, its result comes later it waits for that (`Settled.later`)
     started, and no result          `read` and `idempotent` tools run again, under the same key; others are asked about
                                     (`reconcile`), and without an answer get a result: the outcome is unknown
-    refused by the caller           a result with the reason (a budget is used)
+    refused by the caller           a result with the reason (a limit is reached)
     needs approval, undecided       it waits, once everything else has run
     anything else                   it runs
 

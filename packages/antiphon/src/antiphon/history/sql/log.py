@@ -38,7 +38,7 @@ from antiphon.history.codec import (
 )
 from antiphon.history.entries import HistoryEntry
 from antiphon.history.export import ExportHead
-from antiphon.history.inbox import InboxItem
+from antiphon.history.journal import InboxItem
 from antiphon.history.lease import Lease
 from antiphon.history.sql.database import ConnectionBroken
 from antiphon.history.sql.dialect import Dialect, EntryRow

@@ -95,7 +95,7 @@ CREATE TABLE tombstones (id TEXT NOT NULL, deleted INTEGER NOT NULL, entries INT
 """,
     # How many entries of a conversation were imported (see `export`): decisions among them permit nothing.
     5: "ALTER TABLE conversations ADD COLUMN imported INTEGER NOT NULL DEFAULT 0;\n",
-    # What others have for a conversation (see `history/inbox.py`).
+    # What others have for a conversation (see `history/journal.py`).
     6: """
 CREATE TABLE IF NOT EXISTS inbox (
     number INTEGER NOT NULL, key TEXT NOT NULL, kind TEXT NOT NULL, body BLOB NOT NULL, at INTEGER NOT NULL,
@@ -204,7 +204,7 @@ CREATE TABLE tombstones (
     ),
     # How many entries of a conversation were imported (see `export`). What older workers import counts as written here.
     Migration(5, 1, "ALTER TABLE conversations ADD COLUMN imported integer NOT NULL DEFAULT 0"),
-    # What others have for a conversation (see `history/inbox.py`). Older workers leave it to newer ones.
+    # What others have for a conversation (see `history/journal.py`). Older workers leave it to newer ones.
     Migration(
         6,
         1,

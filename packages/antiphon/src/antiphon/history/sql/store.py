@@ -21,7 +21,7 @@ from antiphon.history.agent_history import AgentHistory
 from antiphon.history.codec import FIRST_DIGEST, entry_digest, head_of
 from antiphon.history.entries import HistoryEntry, ModelInputEntry
 from antiphon.history.export import Export, ExportHead, attachment_line, head_line
-from antiphon.history.inbox import Inbox
+from antiphon.history.journal import Inbox
 from antiphon.history.lease import Lease
 from antiphon.history.search_text import default_title, search_excerpt, searchable_text
 from antiphon.history.sql.dialect import Dialect
