@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from typing import Any, Protocol, TypeAlias, get_args
 
 from msgspec import Struct
@@ -89,7 +89,8 @@ async def run_after_model(hooks: Hooks, parts: tuple[OutputPart, ...]) -> tuple[
     """The parts of an answer as the hooks leave them. Raises `CallRefused` if one refuses or fails: then it is withheld."""
     for hook in reversed(hooks):
         changed = await _ask(hook, "after_model", parts, otherwise="the answer is withheld")
-        parts = parts if changed is None else tuple(changed)
+        if changed is not None:
+            parts = tuple(changed) if isinstance(changed, Iterable) else (changed,)
         if wrong := [part for part in parts if type(part) not in _OUTPUT_PARTS]:
             raise CallRefused(
                 f"{_name(hook)}.after_model returned {wrong[0]!r}; expected parts of an answer, such as Text"
