@@ -57,11 +57,19 @@ local-model: $(READY)   ## talk to the small real model that runs in process
 docs: $(READY)        ## the documentation as a site, in site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
-test: $(if $(ONLY),$(TEST_ENV) lint-only,$(BROWSER) checks)   ## set up and run every everyday check; ONLY=gateway: those of one package
-	$(BIN)/python -m pytest -m "not slow" -n $(WORKERS) --dist worksteal $(TESTS)
+# The tests that $(1) chooses, and beside them the checks $(2): what these find is printed after the tests
+PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(1)
+define WITH_CHECKS
+	@$(MAKE) --no-print-directory $(2) > $(VENV)/checks.txt 2>&1 & checks=$$!; trap "kill $$checks" INT TERM; \
+	  echo '$(call PYTEST,$(1))'; $(call PYTEST,$(1)); tests=$$?; wait $$checks; checked=$$?; cat $(VENV)/checks.txt; exit $$((tests | checked))
+endef
 
-test-all: $(BROWSER) checks   ## the same with the long tests
-	HYPOTHESIS_PROFILE=$(or $(HYPOTHESIS_PROFILE),nightly) $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+test: $(if $(ONLY),$(TEST_ENV),$(BROWSER) $(TSC))   ## set up and run every everyday check; ONLY=gateway: those of one package
+	$(call WITH_CHECKS,-m "not slow" $(TESTS),$(if $(ONLY),lint-only,checks))
+
+test-all: export HYPOTHESIS_PROFILE := $(or $(HYPOTHESIS_PROFILE),nightly)
+test-all: $(BROWSER) $(TSC)   ## the same with the long tests
+	$(call WITH_CHECKS,,checks)
 
 floors: .venv-floors/.ready   ## the everyday tests with the oldest dependencies that pyproject.toml allows
 	.venv-floors/bin/python -m pytest -m "not slow" -n $(WORKERS) --dist worksteal

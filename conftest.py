@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib.util
 import logging
@@ -9,6 +10,7 @@ import os
 import signal
 import ssl
 import sys
+import tempfile
 from collections.abc import Generator, Iterator
 from functools import cache
 from itertools import count
@@ -49,6 +51,10 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "everyday"))
 _SLOW_SECONDS = 1800
 """What bounds a test that is marked slow; the others have the `timeout` of pyproject.toml."""
 
+_MEMORY = "/dev/shm"
+_MEMORY_BYTES = 2 << 30
+"""How much must be free there; a container has 64 MB unless it is told otherwise."""
+
 _schemas = count(1)
 
 
@@ -59,6 +65,7 @@ def pytest_report_header() -> str | None:
 
 def pytest_configure(config: pytest.Config) -> None:
     _start_with_default_signals()
+    _keep_files_in_memory()
     _keep_bytecode(config.rootpath / ".pytest_cache" / "bytecode")
 
 
@@ -74,6 +81,19 @@ def _start_with_default_signals() -> None:
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+def _keep_files_in_memory() -> None:
+    """Let tests and what they start write to memory where there is enough: most of the time of a database is for its disk.
+
+    A process that is killed loses nothing there; only a machine that loses its power would.
+    """
+    if "TMPDIR" in os.environ or sys.platform != "linux":
+        return
+    with contextlib.suppress(OSError):
+        found = os.statvfs(_MEMORY)
+        if found.f_bavail * found.f_frsize >= _MEMORY_BYTES and not found.f_flag & os.ST_NOEXEC:
+            os.environ["TMPDIR"] = tempfile.tempdir = _MEMORY
 
 
 def _keep_bytecode(folder: Path) -> None:
@@ -203,17 +223,11 @@ def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any]) -> Generator[None, 
             leaks.shared.update(leaks.child_processes() - before)
 
 
-@pytest.hookimpl(wrapper=True, trylast=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """Fail a test that leaves a process running, not one that runs later."""
-    leaks.begin(item)
-    return (yield)
-
-
 @pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
+def pytest_runtest_teardown() -> Generator[None, None, None]:
+    """Fail a test that leaves a process running, not one that runs later."""
     yield
-    leaks.check(item)
+    leaks.check()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -12,23 +12,21 @@ from support import leaks
 SLEEPING = (sys.executable, "-c", "import time; time.sleep(600)")
 
 
-def test_a_process_left_running_fails_its_test_by_name(request: pytest.FixtureRequest) -> None:
-    leaks.begin(request.node)
+def test_a_process_left_running_fails_its_test_by_name() -> None:
     with (
         subprocess.Popen(SLEEPING) as process,
         pytest.raises(pytest.fail.Exception, match=r"left running: .*time\.sleep\(600\)"),
     ):
-        leaks.check(request.node)
+        leaks.check()
     assert process.returncode < 0
 
 
-def test_a_process_that_ended_and_one_of_a_shared_fixture_are_no_leak(request: pytest.FixtureRequest) -> None:
-    leaks.begin(request.node)
+def test_a_process_that_ended_and_one_of_a_shared_fixture_are_no_leak() -> None:
     ended = subprocess.Popen((sys.executable, "-c", ""))
     shared = subprocess.Popen(SLEEPING)
     leaks.shared.add(shared.pid)
     try:
-        leaks.check(request.node)
+        leaks.check()
         assert shared.poll() is None
     finally:
         ended.wait()

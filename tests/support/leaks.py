@@ -10,6 +10,7 @@ import contextlib
 import os
 import signal
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,28 +18,35 @@ import pytest
 _SECONDS_TO_END = 2.0
 """A process that was ended may take a moment, on a busy machine above all."""
 
+_THREADS = "/proc/self/task"
+
 shared: set[int] = set()
 """Those of fixtures that serve several tests, also when a test stopped and started them again."""
 
-_before: dict[str, frozenset[int]] = {}
+_before: frozenset[int] = frozenset()
+"""Those that ran when the test before had ended."""
 
 
 def child_processes() -> frozenset[int]:
     """The processes that this one started and that have not ended; none where the system does not tell."""
-    found: set[int] = set()
-    for children in Path("/proc/self/task").glob("*/children"):
-        with contextlib.suppress(OSError):
-            found.update(map(int, children.read_text().split()))
-    return frozenset(found)
+    with contextlib.suppress(OSError):
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)  # fails at once where there are none
+        return frozenset(_children_of_threads())
+    return frozenset()
 
 
-def begin(item: pytest.Item) -> None:
-    _before[item.nodeid] = child_processes()
+def _children_of_threads() -> Iterator[int]:
+    for thread in os.listdir(_THREADS):
+        with contextlib.suppress(OSError), open(f"{_THREADS}/{thread}/children", "rb", buffering=0) as children:
+            yield from map(int, children.read().split())
 
 
-def check(item: pytest.Item) -> None:
+def check() -> None:
     """Called when everything that the test used was closed."""
-    left = _running(child_processes() - _before.pop(item.nodeid, frozenset()) - shared)
+    global _before
+    running = child_processes()
+    left = _running(running - _before - shared)
+    _before = running
     end = time.monotonic() + _SECONDS_TO_END
     while left and time.monotonic() < end:
         time.sleep(0.02)
@@ -52,12 +60,13 @@ def check(item: pytest.Item) -> None:
 
 def _running(numbers: frozenset[int] | dict[int, str]) -> dict[int, str]:
     """Those that run, with their commands; one that ended and was not waited for takes nothing."""
-    commands = {number: _command(number) for number in numbers}
-    return {number: command for number, command in commands.items() if command}
+    return {number: command for number in numbers if (command := _command(number)) is not None}
 
 
-def _command(number: int) -> str:
-    try:
-        return Path(f"/proc/{number}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
-    except OSError:
-        return ""
+def _command(number: int) -> str | None:
+    """What a process runs; None if it has ended. One that is just being started has no command yet."""
+    with contextlib.suppress(OSError):
+        process = Path(f"/proc/{number}")
+        if (process / "stat").read_bytes().rpartition(b")")[2].split()[0] not in (b"Z", b"X"):
+            return (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+    return None

@@ -12,6 +12,7 @@ Tests that are killed stop nothing: a shell beside each server reads from a pipe
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import importlib.util
 import os
 import pwd
@@ -160,20 +161,20 @@ class PostgresServer:
     def _make_data(self) -> None:
         """A fresh database cluster: a copy of the template, which takes a moment, where making one takes seconds."""
         template = _cache() / f"postgres-{self._version()}"
-        if not template.exists():
-            made = self._run("initdb", "-D", str(self._data), *_INITDB)
-            if made.wait(60):
-                raise RuntimeError(f"initdb failed: {(self.folder / 'log').read_text()[-2000:]}")
-            with contextlib.suppress(OSError):  # another process made it meanwhile, or there is no place for it
-                template.parent.mkdir(parents=True, exist_ok=True)
-                half = Path(tempfile.mkdtemp(dir=template.parent))
-                shutil.copytree(self._data, half / "data")
-                (half / "data").rename(template)
-                half.rmdir()
-        else:
-            shutil.copytree(template, self._data)
-            self._give(self._data, *self._data.rglob("*"))
-            self._data.chmod(0o700)
+        with _alone(template.with_suffix(".lock")):
+            if not template.exists():
+                made = self._run("initdb", "-D", str(self._data), *_INITDB)
+                if made.wait(60):
+                    raise RuntimeError(f"initdb failed: {(self.folder / 'log').read_text()[-2000:]}")
+                with contextlib.suppress(OSError):  # there is no place for it
+                    half = Path(tempfile.mkdtemp(dir=template.parent))
+                    shutil.copytree(self._data, half / "data")
+                    (half / "data").rename(template)
+                    half.rmdir()
+                return
+        shutil.copytree(template, self._data)
+        self._give(self._data, *self._data.rglob("*"))
+        self._data.chmod(0o700)
 
     def _run(self, program: str, *arguments: str) -> subprocess.Popen[bytes]:
         group = None if self._user is None else self._user.pw_gid
@@ -238,6 +239,16 @@ def running(**settings: str) -> Iterator[PostgresServer]:
         yield server
     finally:
         server.close()
+
+
+@contextlib.contextmanager
+def _alone(file: Path) -> Iterator[None]:
+    """Let one process of the tests make the template; the others wait, where there is a place to meet."""
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            fcntl.flock(stack.enter_context(open(file, "w")), fcntl.LOCK_EX)
+        yield
 
 
 def _cache() -> Path:
