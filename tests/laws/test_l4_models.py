@@ -21,6 +21,7 @@ from antiphon.repair import repair
 from antiphon.wire import FORMATS, Message, ModelRequest, OutputFormat, Reasoning, ToolChoice, ToolDefinition, formats
 from antiphon.wire.capabilities import EFFORTS, Family, capability_data
 from support.corpus import IS_SAMPLE, accepted_requests, client_requests, in_collection, recorded
+from support.examples import scaled
 from support.model_judge import refusals
 
 FAMILIES = capability_data().families
@@ -112,9 +113,9 @@ def requests_of_settings() -> Iterator[ModelRequest]:
         yield ModelRequest(messages=messages)
     chance = random.Random(16)
     pairs = [{**first, **second} for first, second in combinations(SETTINGS, 2)]
-    for setting in chance.sample(pairs, 120):
+    for setting in chance.sample(pairs, min(scaled(40), len(pairs))):
         yield ModelRequest(messages=chance.choice(CONVERSATIONS), **setting)
-    for _ in range(60):
+    for _ in range(scaled(20)):
         several = chance.sample(SETTINGS, 5)
         merged = {name: value for setting in several for name, value in setting.items()}
         yield ModelRequest(messages=chance.choice(CONVERSATIONS), **merged)

@@ -1,6 +1,7 @@
-"""The recorded traffic: the collection beside the project where it is present, else the sample in `tests/corpus`.
+"""The recorded traffic: the sample in `tests/corpus`, and in longer runs the collection beside the project, where there is one.
 
-`ANTIPHON_CORPUS` names another folder; `make test` with `ANTIPHON_CORPUS=tests/corpus` runs what a contributor's machine runs.
+`ANTIPHON_CORPUS` names another folder. The sample has each status, vendor, tag, block and event that was recorded
+(`tools/sample_corpus.py`); the whole collection is for `make test-all`.
 """
 
 from __future__ import annotations
@@ -13,9 +14,12 @@ from typing import Any
 
 import msgspec
 
+from support.examples import is_everyday
+
 SAMPLE = Path(__file__).parents[1] / "corpus"
 _COLLECTION = Path(__file__).parents[3] / "shared" / "corpus"
-CORPUS = Path(os.environ.get("ANTIPHON_CORPUS") or (_COLLECTION if _COLLECTION.exists() else SAMPLE)).absolute()
+_CHOSEN = SAMPLE if is_everyday() or not _COLLECTION.exists() else _COLLECTION
+CORPUS = Path(os.environ.get("ANTIPHON_CORPUS") or _CHOSEN).absolute()
 
 IS_SAMPLE = SAMPLE.absolute() == CORPUS
 

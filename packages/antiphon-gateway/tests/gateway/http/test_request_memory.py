@@ -74,6 +74,7 @@ EVERY_PATH = pytest.mark.parametrize(
 
 
 @EVERY_PATH
+@pytest.mark.pairwise(1)
 @pytest.mark.parametrize("streams", [False, True], ids=["whole", "stream"])
 def test_failed_requests_keep_no_bodies(
     gateway: ServedGateway, upstream: StrictUpstream, name: str, streams: bool
@@ -95,6 +96,7 @@ def test_failed_requests_keep_no_bodies(
 
 
 @EVERY_PATH
+@pytest.mark.pairwise(1)
 @pytest.mark.parametrize("moment", ["before the answer", "in the stream"])
 def test_abandoned_requests_keep_no_bodies(
     gateway: ServedGateway, upstream: StrictUpstream, name: str, moment: str

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,6 +17,8 @@ from support.waiting import until_async
 
 PROGRAM = Path(__file__).parent / "resource_program.py"
 T = TypeVar("T")
+Use = Callable[[Callable[[ap.McpServer], Coroutine[Any, Any, Any]]], Any]
+"""Run work with a server that is connected."""
 
 # A server of an older protocol: it confirms subscriptions and reports changes to everyone who made one.
 OLD_SERVER = """
@@ -56,7 +58,7 @@ def library(folder: Path, **settings: Any) -> ap.McpServer:
     return ap.McpServer.stdio(sys.executable, [str(PROGRAM), str(folder)], name="library", **settings)
 
 
-def use(server: ap.McpServer, work: Callable[[ap.McpServer], Awaitable[T]]) -> T:
+def use(server: ap.McpServer, work: Callable[[ap.McpServer], Coroutine[Any, Any, T]]) -> T:
     async def used() -> T:
         async with server:
             return await work(server)
@@ -64,7 +66,18 @@ def use(server: ap.McpServer, work: Callable[[ap.McpServer], Awaitable[T]]) -> T
     return asyncio.run(used())
 
 
-def test_resources_are_listed_and_read(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def shared_library(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Use]:
+    """One program for the tests that neither stop it nor connect in their own way: starting one takes a second."""
+    with asyncio.Runner() as runner:
+        server = library(tmp_path_factory.mktemp("library"))
+        runner.run(server.__aenter__())
+        runner.run(server.tools())  # starts it
+        yield lambda work: runner.run(work(server))
+        runner.run(server.__aexit__(None, None, None))
+
+
+def test_resources_are_listed_and_read(shared_library: Use) -> None:
     async def work(server: ap.McpServer) -> None:
         resources = {one.uri: one for one in await server.resources()}
         assert resources["notes://today"] == McpResource(
@@ -78,7 +91,7 @@ def test_resources_are_listed_and_read(tmp_path: Path) -> None:
         with pytest.raises(McpUnavailable, match="'library' did not read the resource notes://none"):
             await server.read_resource("notes://none")
 
-    use(library(tmp_path), work)
+    shared_library(work)
 
 
 def test_a_resource_is_read_again_if_the_server_dies(tmp_path: Path) -> None:
@@ -87,7 +100,7 @@ def test_a_resource_is_read_again_if_the_server_dies(tmp_path: Path) -> None:
     )
 
 
-def test_a_prompt_continues_a_conversation(tmp_path: Path) -> None:
+def test_a_prompt_continues_a_conversation(shared_library: Use) -> None:
     async def work(server: ap.McpServer) -> None:
         (prompt,) = await server.prompts()
         assert prompt == McpPrompt(name="review", description="Review a text.", required=("text",), optional=("tone",))
@@ -102,7 +115,7 @@ def test_a_prompt_continues_a_conversation(tmp_path: Path) -> None:
         with pytest.raises(McpUnavailable, match="did not give the prompt none"):
             await server.get_prompt("none")
 
-    use(library(tmp_path), work)
+    shared_library(work)
 
 
 def test_the_model_reads_resources_on_request(tmp_path: Path) -> None:
@@ -125,8 +138,8 @@ def test_the_model_reads_resources_on_request(tmp_path: Path) -> None:
     use(library(tmp_path, resource_tools=True), work)
 
 
-def test_resources_are_not_offered_unless_asked_for(tmp_path: Path) -> None:
-    tools = use(library(tmp_path), lambda server: server.tools())
+def test_resources_are_not_offered_unless_asked_for(shared_library: Use, tmp_path: Path) -> None:
+    tools = shared_library(lambda server: server.tools())
     assert {one.name for one in tools} == {"library__change", "library__order"}
     offered = use(library(tmp_path, resource_tools=True, effect="once"), lambda server: server.tools())
     assert {one.name: one.effect for one in offered} == {
@@ -137,7 +150,7 @@ def test_resources_are_not_offered_unless_asked_for(tmp_path: Path) -> None:
     }
 
 
-def test_changes_of_a_resource_are_reported(tmp_path: Path) -> None:
+def test_changes_of_a_resource_are_reported(shared_library: Use) -> None:
     async def work(server: ap.McpServer) -> None:
         updates: list[str] = []
 
@@ -155,7 +168,7 @@ def test_changes_of_a_resource_are_reported(tmp_path: Path) -> None:
         await server.resources()
         assert updates == ["notes://today"]
 
-    use(library(tmp_path), work)
+    shared_library(work)
 
 
 def test_subscriptions_survive_a_server_that_dies(tmp_path: Path) -> None:
