@@ -178,7 +178,7 @@ endef
 .venv-integrations/.ready: $(READY) packages/antiphon/tests/integrations/libraries.txt
 	$(call INSTALL_BESIDE,.venv-integrations,packages/antiphon/tests/integrations/libraries.txt)
 
-.venv-referees/.ready: $(READY) tests/referees/libraries.txt
+.venv-referees/.ready: $(SLOW) tests/referees/libraries.txt
 	$(call INSTALL_BESIDE,.venv-referees,tests/referees/libraries.txt)
 	@$(call PIP,.venv-referees,--no-deps bfcl-eval==2026.3.23)  # its data and its judge; what it needs are 40 model vendors
 
