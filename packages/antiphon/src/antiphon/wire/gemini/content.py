@@ -97,23 +97,26 @@ def read_part(part: Any, calls: CallIdTracker) -> Part:
     read: Part | None = None
     if shape is not None:
         text, call, result = shape.text, shape.function_call, shape.function_response
-        has_data = (text is not UNSET) + (call is not UNSET) + (result is not UNSET)
+        has_medium = not (shape.inline_data is shape.file_data is UNSET)
         try:
-            if not (shape.inline_data is shape.file_data is UNSET):
-                read = _read_medium_of(shape, extras) if not has_data else None
-            elif has_data > 1:
-                pass
-            elif call is not UNSET:
+            if call is result is UNSET:
+                if has_medium:
+                    read = _read_medium_of(shape, extras) if text is UNSET else None
+                elif text is UNSET:
+                    read = _read_bare(extras)
+                elif not extras:
+                    read = Text(text)
+                elif extras.get("thought") is True:
+                    del extras["thought"]
+                    read = Thinking(text, native=native_extras(extras), source=SOURCE)
+                else:
+                    read = Text(text, native={FORMAT: extras})
+            elif has_medium or text is not UNSET:
+                pass  # it has more than one
+            elif result is UNSET:
                 read = _read_call(call, extras, calls)
-            elif result is not UNSET:
+            elif call is UNSET:
                 read = _read_result(result, extras, calls)
-            elif text is UNSET:
-                read = _read_bare(extras)
-            elif extras and extras.get("thought") is True:
-                del extras["thought"]
-                read = Thinking(text, native=native_extras(extras), source=SOURCE)
-            else:
-                read = Text(text, native={FORMAT: extras} if extras else None)
         except (RecursionError, UnicodeEncodeError):
             pass
     return Native(FORMAT, value_of(part)) if read is None else read

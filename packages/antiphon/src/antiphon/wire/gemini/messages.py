@@ -10,7 +10,6 @@ Results without ids are matched by order and name, so they are sorted by their c
 
 from __future__ import annotations
 
-from itertools import repeat
 from typing import Any
 
 from antiphon.parts import Native, NativeExtras, Part, Refusal, Text, Thinking, ToolCallRequest, ToolCallResult
@@ -61,7 +60,7 @@ def read_contents(contents: list[Any]) -> list[Message]:
         if role == "assistant" and previous != "assistant":
             calls.start_step()
         previous = role
-        read = tuple(map(read_part, parts, repeat(calls)))
+        read = (read_part(parts[0], calls),) if len(parts) == 1 else tuple([read_part(part, calls) for part in parts])
         messages.append(Message(role, read, None, native, _FUNCTION_SOURCE if role == "tool" else None))
     return messages
 

@@ -58,20 +58,17 @@ def read_messages(entries: list[Any]) -> list[Message]:
     functions: _Functions = {}
     parts: tuple[Any, ...]
     for index, entry in enumerate(entries):
-        kind, shape, more = type(entry), entry, None
-        if kind is Loose:
+        shape: Any = entry
+        more, message = None, None
+        if type(entry) is Loose:
             shape, more = entry.shape, entry.more
-            kind = type(shape)
-        message: Message | None = None
-        if kind is FunctionShape and (type(shape.name) is not str or not shape.name):  # it has no function to name
-            kind, shape = ToolShape, ToolShape(shape.tool_call_id or f"call_function_{index}", None, shape.content)
+        kind = type(shape)
         if kind is AssistantShape:
-            name = more.pop("name", None) if more else None
-            read = read_assistant(shape, more, index)
-            if read is not None and (name is None or type(name) is str):
-                if more is not None:
-                    functions |= {part.tool_name: part.tool_call_id for part in read if _is_legacy_call(part)}
-                message = Message("assistant", tuple(read), name, {FORMAT: more} if more else None)
+            if more is None:
+                read = read_assistant(shape, None, index)
+                message = None if read is None else Message("assistant", tuple(read))
+            else:
+                message = _read_loose_assistant(shape, more, index, functions)
         elif kind is ToolShape:
             content, call_id, name = shape.content, shape.tool_call_id, shape.name
             if type(call_id) is not str:
@@ -92,22 +89,33 @@ def read_messages(entries: list[Any]) -> list[Message]:
     return messages
 
 
+def _read_loose_assistant(
+    shape: AssistantShape, more: dict[str, Any], index: int, functions: _Functions
+) -> Message | None:
+    """An assistant message with further fields; None if it has no known shape."""
+    name = more.pop("name", None)
+    read = read_assistant(shape, more, index)
+    if read is None or type(name) not in (str, type(None)):
+        return None
+    functions |= {part.tool_name: part.tool_call_id for part in read if _is_legacy_call(part)}
+    return Message("assistant", tuple(read), name, {FORMAT: more} if more else None)
+
+
 def _is_legacy_call(part: Part) -> bool:
     return type(part) is ToolCallRequest and part.source is LEGACY_FUNCTION
 
 
 def _read_function(shape: FunctionShape, more: _More, index: int, functions: _Functions) -> Message:
     """A result of the legacy API, which has the name of its function instead of an id."""
-    name, call_id = shape.name, shape.tool_call_id
-    if call_id is not None:
-        more = {**(more or {}), "tool_call_id": call_id}
-    result = ToolCallResult(
-        name,
-        functions.get(name, f"call_function_{index}"),
-        _SUCCESS,
-        _result_parts(shape.content),
-        source=LEGACY_FUNCTION,
-    )
+    name, call_id, source = shape.name, shape.tool_call_id, None
+    if type(name) is not str or not name:  # it has no function to name
+        name, call_id = "", canonical_json(call_id or f"call_function_{index}")
+    else:
+        source = LEGACY_FUNCTION
+        if call_id is not None:
+            more = {**(more or {}), "tool_call_id": call_id}
+        call_id = functions.get(name, f"call_function_{index}")
+    result = ToolCallResult(name, call_id, _SUCCESS, _result_parts(shape.content), source=source)
     return Message("tool", (result,), None, {FORMAT: more} if more else None)
 
 
