@@ -138,20 +138,13 @@ class ContentsWriter(TurnListWriter):
         if is_continued:
             self._append(written, results)
         else:
-            self._start_content(wire_role, written, results)
-            self._calls = calls
+            if len(self._results) > 1 or self._late_results:
+                self.close()
+            self._role, self._parts, self._results, self._calls = wire_role, written, results, calls
+            self.entries.append({"role": wire_role, "parts": written})
         if extras:  # they belong to this content only
             self.entries[-1].update(extras)
             self._role = ""
-
-    def _start_content(self, role: str, written: list[Any], results: list[ToolCallResult]) -> None:
-        """Start a content of another role."""
-        if len(self._results) > 1 or self._late_results:
-            self.close()
-        self._role = role
-        self._parts = written
-        self._results = results
-        self.entries.append({"role": role, "parts": written})
 
     def _write_parts(
         self, parts: tuple[Part, ...], calls: list[ToolCallRequest]
