@@ -13,7 +13,7 @@ from antiphon.wire.errors import ErrorTable, WrittenError
 from antiphon.wire.loss import Loss
 from antiphon.wire.media import is_web_url, looks_like_base64, parse_data_url
 from antiphon.wire.output import ErrorKind
-from antiphon.wire.parameters import NUMBER, Parameter, ParameterTable, Refusals, lose_fields, refused_fields
+from antiphon.wire.parameters import NUMBER, Parameter, ParameterTable, Rejections, lose_fields, refused_fields
 from antiphon.wire.request import OutputFormat, ToolChoice, ToolDefinition
 from antiphon.wire.rules.book import CrossRule, Finding, Writing
 from antiphon.wire.rules.limits import Choice, Pairs, Range
@@ -281,7 +281,7 @@ def allowed_tools(choice: ToolChoice, named: list[dict[str, Any]]) -> dict[str, 
     return {"mode": "required" if choice.must_call else "auto", "tools": named}
 
 
-def find_refused(capabilities: Capabilities, rule: str, temperature: Any, top_p: Any, effort: Any) -> Refusals:
+def find_refused(capabilities: Capabilities, rule: str, temperature: Any, top_p: Any, effort: Any) -> Rejections:
     """The fields that a model refuses at this effort, or at its default one."""
     is_reasoning = (effort or capabilities.default_effort) not in ("none", None)
     return refused_fields(capabilities, rule, rule, temperature, top_p, is_reasoning=is_reasoning)

@@ -29,7 +29,15 @@ from antiphon.wire.anthropic.limits import (
 from antiphon.wire.anthropic.shapes import SOURCE
 from antiphon.wire.capabilities import Capabilities
 from antiphon.wire.loss import Loss, lose_native
-from antiphon.wire.parameters import NUMBER, Parameter, ParameterTable, Refusal, is_default, lose_fields, refused_fields
+from antiphon.wire.parameters import (
+    NUMBER,
+    Parameter,
+    ParameterTable,
+    Rejection,
+    is_default,
+    lose_fields,
+    refused_fields,
+)
 from antiphon.wire.parameters.reasoning import ReasoningForms, plan_reasoning
 from antiphon.wire.provenance import is_from
 from antiphon.wire.request import ModelRequest, OutputFormat, Reasoning
@@ -178,11 +186,11 @@ def _format_schema(output_format: Any) -> dict[str, Any] | None:
     return None
 
 
-def refusals(temperature: Any, top_p: Any, top_k: Any, thinking: Any, target: Target) -> dict[str, Refusal]:
+def refusals(temperature: Any, top_p: Any, top_k: Any, thinking: Any, target: Target) -> dict[str, Rejection]:
     """The sampling parameters that the model, the API version or thinking rule out."""
     if target.is_version_2026_10:
         reason = "API version 2026-10-21 does not support it; dropped (AN-28)"
-        return dict.fromkeys(SAMPLING, Refusal(reason, "AN-28", is_pair=True))
+        return dict.fromkeys(SAMPLING, Rejection(reason, "AN-28", is_pair=True))
     refused = refused_fields(target.model, "AN-21", "AN-31", temperature, top_p)
     kind = thinking.get("type") if isinstance(thinking, dict) else None
     if kind not in ("enabled", "adaptive"):  # the API documents the same limits for adaptive thinking
@@ -191,7 +199,7 @@ def refusals(temperature: Any, top_p: Any, top_k: Any, thinking: Any, target: Ta
     for name, value in (("temperature", temperature), ("top_p", top_p), ("top_k", top_k)):
         is_accepted = name == "top_p" and isinstance(value, int | float) and value >= MIN_TOP_P_WITH_THINKING
         if value is not None and not is_accepted and not is_default(name, value):
-            refused.setdefault(name, Refusal("cannot be combined with thinking; dropped (AN-19)", "AN-19"))
+            refused.setdefault(name, Rejection("cannot be combined with thinking; dropped (AN-19)", "AN-19"))
     return refused
 
 

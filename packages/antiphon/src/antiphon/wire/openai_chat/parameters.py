@@ -18,7 +18,7 @@ from msgspec import structs
 from antiphon.wire.loss import lose_native, other_fields, own_extras
 from antiphon.wire.openai_chat import FORMAT
 from antiphon.wire.openai_chat.dialects import Dialect
-from antiphon.wire.parameters import NUMBER, Parameter, ParameterTable, Refusal
+from antiphon.wire.parameters import NUMBER, Parameter, ParameterTable, Rejection
 from antiphon.wire.parameters.reasoning import HIDDEN, ReasoningForms, is_off, plan_reasoning
 from antiphon.wire.request import OutputFormat, Reasoning
 from antiphon.wire.request_writer import RequestWriter
@@ -58,7 +58,7 @@ _COMPATIBLE_TABLE = ParameterTable(  # other hosts have service tiers of their o
     "Chat Completions",
     (structs.replace(row, limit=None) if row.field == "service_tier" else row for row in PARAMETER_TABLE.rows),
 )
-_HOST_REFUSES = Refusal("host does not accept it; dropped (OC-26)", "OC-26")
+_HOST_REFUSES = Rejection("host does not accept it; dropped (OC-26)", "OC-26")
 HOST_PARAMETERS = ("enable_thinking", "reasoning", "thinking", "top_k")
 """Parameters of other hosts that are read."""
 

@@ -82,7 +82,7 @@ class Parameter(Struct, frozen=True):
         return value if not isinstance(self.limit, Choice) or self.limit.is_own(value) else None
 
 
-class Refusal(Struct, frozen=True):
+class Rejection(Struct, frozen=True):
     """Why a model refuses a parameter. `is_pair`: only because another one is present, whatever the values are."""
 
     reason: str
@@ -95,7 +95,7 @@ class Refusal(Struct, frozen=True):
         return self.reason.partition(";")[0]
 
 
-Refusals: TypeAlias = Mapping[str, Refusal]
+Rejections: TypeAlias = Mapping[str, Rejection]
 """By field of the request."""
 
 
@@ -148,7 +148,7 @@ class ParameterTable:
         capabilities: Capabilities,
         losses: list[Loss],
         *,
-        refused: Refusals,
+        refused: Rejections,
         keys: Mapping[str, str] | None = None,
     ) -> None:
         """Put the parameters of a request into a body. `refused` has a reason for each field that the model refuses, and
@@ -178,7 +178,7 @@ class ParameterTable:
             if value is not None and value != default:
                 losses.append(Loss(field, field, self._no_such_parameter))
 
-    def find_refused(self, body: Mapping[str, Any], refused: Refusals, rule: str) -> Iterator[tuple[str, str]]:
+    def find_refused(self, body: Mapping[str, Any], refused: Rejections, rule: str) -> Iterator[tuple[str, str]]:
         """The key of each parameter of a body that its model refuses by this rule, and why."""
         for row in self.rows if refused else ():
             value = body.get(row.key)
@@ -189,7 +189,7 @@ class ParameterTable:
                 yield row.key, refusal.message
 
 
-def _is_accepted_default(row: Parameter, value: Any, refusal: Refusal) -> bool:
+def _is_accepted_default(row: Parameter, value: Any, refusal: Rejection) -> bool:
     return row.sends_default and not refusal.is_pair and is_default(row.field, value)
 
 
@@ -209,15 +209,15 @@ def is_default(field: str, value: Any) -> bool:
 
 def refused_fields(
     capabilities: Capabilities, rule: str, pair_rule: str, temperature: Any, top_p: Any, *, is_reasoning: bool = False
-) -> dict[str, Refusal]:
+) -> dict[str, Rejection]:
     """The fields that a model refuses. Of `temperature` and `top_p`, if it does not accept both, the one without effect."""
     accepted = capabilities.sampling
     if accepted is None and capabilities.temperature_with_top_p and capabilities.stop:
         return _NOTHING
-    refused: dict[str, Refusal] = {}
-    never = Refusal(f"model does not support it; dropped ({rule})", rule)
+    refused: dict[str, Rejection] = {}
+    never = Rejection(f"model does not support it; dropped ({rule})", rule)
     if accepted is not None:
-        while_reasoning = Refusal(f"model does not support it while reasoning; dropped ({rule})", rule)
+        while_reasoning = Rejection(f"model does not support it while reasoning; dropped ({rule})", rule)
         excludes = is_reasoning and capabilities.reasoning_excludes_sampling
         for field in _SAMPLING:
             if field not in accepted:
@@ -228,10 +228,10 @@ def refused_fields(
     if is_pair and not capabilities.temperature_with_top_p:
         is_without_effect = is_default("temperature", temperature) and not is_default("top_p", top_p)
         reason = f"model does not accept temperature and top_p together; dropped ({pair_rule})"
-        refused["temperature" if is_without_effect else "top_p"] = Refusal(reason, pair_rule, is_pair=True)
+        refused["temperature" if is_without_effect else "top_p"] = Rejection(reason, pair_rule, is_pair=True)
     if not capabilities.stop:
         refused["stop"] = never
     return refused
 
 
-_NOTHING: dict[str, Refusal] = {}
+_NOTHING: dict[str, Rejection] = {}
