@@ -29,7 +29,7 @@ def test_a_command_is_stored_for_its_owner_alone_and_its_secrets_apart(tmp_path:
     again = McpSettings(tmp_path / "data")
     assert (again.servers, again.secrets) == (settings.servers, settings.secrets)
     again.remove("files")
-    assert SECRET not in files[SECRETS].read_text()
+    assert not files[SECRETS].exists()
     assert settings.reload()
     assert settings.servers == {}
     assert not settings.reload()

@@ -12,8 +12,7 @@ import pytest
 
 from antiphon.errors import ProviderSetupError
 from antiphon.http.origin import is_loopback
-from antiphon_chat.shared.setup.key_file import NAME, read_keys
-from antiphon_chat.shared.setup.model_setup import LOOPBACK_SERVERS, ModelSetup, ModelSource
+from antiphon_chat.shared.setup.model_setup import KEY_FILE, LOOPBACK_SERVERS, ModelSetup, ModelSource
 from providers.scripted_server import Reply, ScriptedServer
 
 SECRET = "sk-ant-very-secret-0001"
@@ -106,12 +105,12 @@ def test_a_pasted_key_makes_its_provider_available_and_is_nowhere_to_be_seen(
 def test_a_stored_key_is_for_the_owner_alone_and_is_there_the_next_time(tmp_path: Path) -> None:
     folder = tmp_path / "data"
     ModelSetup({}, folder, servers=()).add_key("deepseek", SECRET, is_stored=True)
-    assert stat.S_IMODE((folder / NAME).stat().st_mode) == 0o600
+    assert stat.S_IMODE((folder / KEY_FILE).stat().st_mode) == 0o600
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     again = ModelSetup({}, folder, servers=())
     assert again.models.choice.model.startswith("deepseek/")
     assert again.forget_key("deepseek")
-    assert not (folder / NAME).exists()
+    assert not (folder / KEY_FILE).exists()
     assert not again.forget_key("deepseek")
     assert again.models.choice.model == "offline/plain"
 
@@ -124,16 +123,16 @@ def test_the_environment_has_precedence_over_a_stored_key(tmp_path: Path) -> Non
 
 def test_a_key_file_that_others_can_read_is_refused(tmp_path: Path) -> None:
     ModelSetup({}, tmp_path, servers=()).add_key("openai", SECRET, is_stored=True)
-    (tmp_path / NAME).chmod(0o644)
+    (tmp_path / KEY_FILE).chmod(0o644)
     with pytest.raises(ProviderSetupError, match="chmod 600"):
-        read_keys(tmp_path)
+        ModelSetup({}, tmp_path, servers=())
 
 
 def test_a_broken_key_file_is_reported_without_its_content(tmp_path: Path) -> None:
-    (tmp_path / NAME).write_text(f'{{"OPENAI_API_KEY": "{SECRET}"')
-    (tmp_path / NAME).chmod(0o600)
-    with pytest.raises(ProviderSetupError, match="not a JSON object") as caught:
-        read_keys(tmp_path)
+    (tmp_path / KEY_FILE).write_text(f'{{"OPENAI_API_KEY": "{SECRET}"')
+    (tmp_path / KEY_FILE).chmod(0o600)
+    with pytest.raises(ProviderSetupError, match="cannot be read; correct or delete it") as caught:
+        ModelSetup({}, tmp_path, servers=())
     assert SECRET not in repr(caught.value)
     assert caught.value.__cause__ is None
 
@@ -143,7 +142,7 @@ def test_what_cannot_be_a_key_is_refused_and_not_repeated(key: str, tmp_path: Pa
     with pytest.raises(ProviderSetupError, match="not a key of openai") as caught:
         ModelSetup({}, tmp_path, servers=()).add_key("openai", key, is_stored=True)
     assert not key.strip() or key not in str(caught.value)
-    assert not (tmp_path / NAME).exists()
+    assert not (tmp_path / KEY_FILE).exists()
 
 
 def test_an_unknown_provider_is_refused_with_the_known_ones() -> None:

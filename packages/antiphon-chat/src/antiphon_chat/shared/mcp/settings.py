@@ -14,16 +14,14 @@ import re
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Literal
 from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 from msgspec import Struct, structs
 
 from antiphon.errors import InvalidTool
-from antiphon.private_files import read_private_file, write_private_file
-
-_T = TypeVar("_T")
+from antiphon_chat.shared.private_json import PrivateJson
 
 Approval = Literal["ask", "allow", "never"]
 """Whether calls run: after a person approved each, always, or never (the tool is not offered)."""
@@ -108,15 +106,14 @@ class _SettingsFile(Struct, frozen=True, forbid_unknown_fields=True):
     servers: tuple[StoredServer, ...] = ()
 
 
-_settings = msgspec.json.Decoder(_SettingsFile)
-_secrets = msgspec.json.Decoder(dict[str, ServerSecrets])
-
-
 class McpSettings:
     """The two files of a folder; without one, settings are kept in memory."""
 
     def __init__(self, folder: Path | None) -> None:
-        self._folder = folder
+        self._file = self._secret_file = None
+        if folder is not None:
+            self._file = PrivateJson(folder / SETTINGS, _SettingsFile, InvalidTool, is_secret=False)
+            self._secret_file = PrivateJson(folder / SECRETS, dict[str, ServerSecrets], InvalidTool)
         self._seen: object = None
         self.servers: dict[str, StoredServer] = {}
         self.secrets: dict[str, ServerSecrets] = {}
@@ -125,11 +122,11 @@ class McpSettings:
     def reload(self) -> bool:
         """Read the file if it changed, perhaps by another process; whether it did. Raises `InvalidTool`."""
         stamp = self._stamp()
-        if self._folder is None or stamp == self._seen:
+        if self._file is None or self._secret_file is None or stamp == self._seen:
             return False
-        stored = _read(self._folder / SETTINGS, _settings)
+        stored = self._file.read()
         servers = () if stored is None else stored.servers
-        self.secrets = _read(self._folder / SECRETS, _secrets) or {}
+        self.secrets = self._secret_file.read() or {}
         self.servers = {server.name: server for server in servers}
         self._seen = stamp
         return True
@@ -207,18 +204,18 @@ class McpSettings:
 
     def _write(self, servers: dict[str, StoredServer], secrets: dict[str, ServerSecrets]) -> None:
         kept = {name: secret for name, secret in secrets.items() if secret != ServerSecrets()}
-        if self._folder is not None:
+        if self._file is not None and self._secret_file is not None:
             if kept or self.secrets:
-                _write(self._folder / SECRETS, kept)
-            _write(self._folder / SETTINGS, _SettingsFile(tuple(servers.values())))
+                self._secret_file.write(kept)
+            self._file.write(_SettingsFile(tuple(servers.values())))
             self._seen = self._stamp()
         self.servers, self.secrets = servers, kept
 
     def _stamp(self) -> object:
-        if self._folder is None:
+        if self._file is None:
             return None
         try:
-            found = (self._folder / SETTINGS).stat()
+            found = self._file.path.stat()
         except OSError:
             return ()
         return (found.st_mtime_ns, found.st_ino, found.st_size)
@@ -274,23 +271,3 @@ def _values(
             raise InvalidTool(f"the value of the {what} {name} is too long or has characters that are not allowed")
         values[name] = value
     return values
-
-
-def _read(path: Path, decoder: msgspec.json.Decoder[_T]) -> _T | None:
-    try:
-        data = read_private_file(path)
-    except OSError as error:
-        raise InvalidTool(f"cannot use {path}: {error.strerror or error}") from error
-    try:
-        return None if data is None else decoder.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        # Not the text of the secrets' error, which may quote one.
-        why = f": {error}" if path.name == SETTINGS else ""
-        raise InvalidTool(f"{path} cannot be read{why}; correct or delete it") from None
-
-
-def _write(path: Path, value: object) -> None:
-    try:
-        write_private_file(path, msgspec.json.format(msgspec.json.encode(value), indent=2))
-    except OSError as error:
-        raise InvalidTool(f"cannot write {path}: {error.strerror or error}") from error

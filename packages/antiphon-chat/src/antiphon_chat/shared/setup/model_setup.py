@@ -4,7 +4,7 @@ In this order: providers with a key (of the environment, pasted, or stored in `k
 local model, the guided tour. Providers and servers are asked in parallel for the models they list, with short timeouts, and the
 answers are kept for a few minutes. Only loopback addresses are probed; a server elsewhere is asked if its variable is set.
 
-A pasted key is kept in memory, and in the file only if asked (`key_file.py`). It is never shown, logged or part of a history
+A pasted key is kept in memory, and in the file only if asked (`keys.json`). It is never shown, logged or part of a history
 (law L10): values of this module have names of variables, never keys.
 """
 
@@ -29,7 +29,7 @@ from antiphon.providers.http_provider import HttpProviderClient, provider
 from antiphon.providers.presets import PRESETS, first_set_variable
 from antiphon.providers.router import ProviderRouter
 from antiphon_chat.shared.models import ChatModels, models_from_environment
-from antiphon_chat.shared.setup.key_file import read_keys, write_keys
+from antiphon_chat.shared.private_json import PrivateJson
 
 logger = logging.getLogger("antiphon.chat")
 
@@ -39,6 +39,7 @@ LOOPBACK_SERVERS: tuple[tuple[str, str], ...] = (
     ("vllm", "http://127.0.0.1:8000/v1"),
 )
 """The servers that are looked for, at the addresses they listen on by default."""
+KEY_FILE = "keys.json"
 LOCAL_MODEL = "local/smollm2-135m"
 _PROBE = Timeouts(connect=0.4, read=1.0, total=1.5)
 _LISTING = Timeouts(connect=2.0, read=4.0, total=5.0)
@@ -77,11 +78,11 @@ class ModelSetup:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._given = dict(environ)
-        self._folder = folder
+        self._file = None if folder is None else PrivateJson(folder / KEY_FILE, dict[str, str], ProviderSetupError)
         self._model = model
         self._servers = servers
         self._clock = clock
-        self._stored = read_keys(folder)
+        self._stored = (self._file.read() if self._file else None) or {}
         self._pasted: dict[str, str] = {}
         self._found: dict[str, str] = {}
         self._listed: dict[str, tuple[str, ...]] = {}
@@ -124,10 +125,10 @@ class ModelSetup:
                 f"not a key of {name}: expected one word of printable ASCII characters, at most {_MAX_KEY_CHARS}"
             )
         if is_stored:
-            if self._folder is None:
+            if self._file is None:
                 raise ProviderSetupError("this chat has no folder to store a key in")
             stored = {**self._stored, variable: key}
-            write_keys(self._folder, stored)
+            self._file.write(stored)
             self._stored = stored
         self._pasted[variable] = key
         self._changed()
@@ -139,8 +140,8 @@ class ModelSetup:
         had = self._pasted.pop(variable, None) is not None
         if variable in self._stored:
             stored = {other: key for other, key in self._stored.items() if other != variable}
-            if self._folder is not None:
-                write_keys(self._folder, stored)
+            if self._file is not None:
+                self._file.write(stored)
             self._stored, had = stored, True
         self._changed()
         return had
