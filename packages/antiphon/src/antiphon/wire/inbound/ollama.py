@@ -314,10 +314,8 @@ class StreamWriter(EventWriter[OpenPart]):
         self._out.append(encode_line(write_error(error)) + b"\n")
 
     def _line(self, text: str = "", thinking: str = "", calls: Sequence[Any] = (), **last: Any) -> bytes:
-        return encode_line(self._object(text, thinking, calls, **(last or {"done": False}))) + b"\n"
-
-    def _object(self, text: str, thinking: str, calls: Sequence[Any], **rest: Any) -> dict[str, Any]:
-        return {"model": self._model, "created_at": _now(), **self.fields_of(text, thinking, calls), **rest}
+        line = {"model": self._model, "created_at": _now(), **self.fields_of(text, thinking, calls)}
+        return encode_line({**line, **last} if last else {**line, "done": False}) + b"\n"
 
 
 class _AnswerWriter(StreamWriter):
@@ -333,9 +331,9 @@ class _AnswerWriter(StreamWriter):
         self._given.append((text, thinking, calls))
         if last:
             texts, thoughts, given = zip(*self._given, strict=True)
-            self.answer = self._object(
-                "".join(texts), "".join(thoughts), [call for calls in given for call in calls], **last
-            )
+            calls = [call for calls in given for call in calls]
+            fields = self.fields_of("".join(texts), "".join(thoughts), calls)
+            self.answer = {"model": self._model, "created_at": _now(), **fields, **last}
         return b""
 
 

@@ -28,7 +28,7 @@ def _object_pattern(levels: int) -> bytes:
     return rb'\{[^"{}]*+(?:(?:' + inner + rb')[^"{}]*+)*+\}'
 
 
-_OBJECT = re.compile(_object_pattern(_MAX_DEPTH), re.DOTALL)
+_NEXT_OBJECT = re.compile(rb"[\s,]*+(" + _object_pattern(_MAX_DEPTH) + rb")", re.DOTALL)
 _TO_QUOTE = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
 _BRACE = re.compile(r'\\.|["{}]', re.DOTALL)
 _OPEN, _CLOSE, _QUOTE, _ARRAY, _ARRAY_END = b'{}"[]'
@@ -94,6 +94,8 @@ class _ArrayReader:
         return self._depth == 0 and (self._is_closed or not self._is_array)
 
     def feed(self, data: bytes) -> list[SseEvent]:
+        if self._is_closed or self.is_broken:
+            return []
         buffer = self._buffer
         buffer += data
         if self._is_array is None:
@@ -101,14 +103,16 @@ class _ArrayReader:
             self._at = 1 if self._is_array else 0
         found: list[SseEvent] = []
         start = 0
-        while self._depth or self._next_object():
+        while True:
             if not self._depth:
-                start = self._at
-                whole = _OBJECT.match(buffer, start)
+                whole = _NEXT_OBJECT.match(buffer, self._at)
                 if whole is not None:
-                    found.append(SseEvent(b"", whole[0]))
+                    found.append(SseEvent(b"", whole[1]))
                     start = self._at = whole.end()
                     continue
+                if not self._next_object():
+                    break
+                start = self._at
             if not self._scan_to_end():
                 break
             found.append(SseEvent(b"", bytes(buffer[start : self._at])))
