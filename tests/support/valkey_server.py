@@ -24,8 +24,8 @@ from typing import Any
 import pytest
 
 from support import leaks
+from support.waiting import SECONDS
 
-PATIENCE = 20.0
 _NAMES = ("valkey-server", "redis-server")
 
 
@@ -64,7 +64,7 @@ class ValkeyServer:
                 process_group=0,  # Ctrl-C at the tests is not meant for the server
             )
         leaks.shared.add(self._process.pid)
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + SECONDS
         while not self._answers():
             assert self._process.poll() is None, (self.folder / "log").read_text()[-2000:]
             assert time.monotonic() < deadline, "the server does not answer"
@@ -74,7 +74,7 @@ class ValkeyServer:
         """`kill -9`."""
         if self._process is not None:
             self._process.kill()
-            self._process.wait(PATIENCE)
+            self._process.wait(SECONDS)
             self._process = None
 
     def close(self) -> None:
@@ -91,7 +91,7 @@ class ValkeyServer:
 
     def _answers(self) -> bool:
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-            probe.settimeout(PATIENCE)
+            probe.settimeout(SECONDS)
             probe.connect(str(self.socket))
             probe.sendall(b"PING\r\n")
             return probe.recv(100)[:1] in (b"+", b"-")
@@ -145,7 +145,7 @@ class Line:
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self.resume()
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + SECONDS
         for thread in self._threads:
             while thread.is_alive() and time.monotonic() < deadline:
                 self.cut()

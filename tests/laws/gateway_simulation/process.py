@@ -30,8 +30,7 @@ from typing import Any
 from msgspec import Struct, structs
 
 from support.repository import TEST_PATHS
-
-PATIENCE = 30.0
+from support.waiting import SECONDS
 
 
 class GatewayProcess:
@@ -62,7 +61,7 @@ class GatewayProcess:
         assert self._process.stdin is not None
         self._process.stdin.close()
         try:
-            self._process.wait(PATIENCE)
+            self._process.wait(SECONDS)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
@@ -105,7 +104,7 @@ class GatewayProcess:
         self._process.stdin.write(line.encode() + b"\n")
         self._process.stdin.flush()
         try:
-            answer: dict[str, Any] = json.loads(self._answers.get(timeout=PATIENCE))
+            answer: dict[str, Any] = json.loads(self._answers.get(timeout=SECONDS))
         except queue.Empty:
             raise AssertionError(f"the gateway process did not answer to {line!r}: {self.log.read_text()}") from None
         return answer

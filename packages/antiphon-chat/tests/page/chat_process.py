@@ -16,9 +16,10 @@ from msgspec import Struct
 
 from antiphon.history import SqliteStore
 from antiphon.tools.builtin import PlanStore
-from page.rig import WAIT, Browser
+from page.rig import Browser
 from support.antiphon_process import AntiphonProcess, run_antiphon
 from support.terminal import environment_of
+from support.waiting import SECONDS
 
 
 class WebChat(Struct, frozen=True):
@@ -40,7 +41,7 @@ def web_chat(place: Path, *arguments: str, environment: Mapping[str, str] = Mapp
         cwd=place,
     )
     assert process.stderr is not None
-    too_long = threading.Timer(WAIT, process.kill)
+    too_long = threading.Timer(SECONDS, process.kill)
     too_long.start()
     written = ""
     try:
@@ -51,7 +52,7 @@ def web_chat(place: Path, *arguments: str, environment: Mapping[str, str] = Mapp
         too_long.cancel()
         yield WebChat(found[1], Browser(int(found[2])))
         process.send_signal(signal.SIGTERM)
-        assert process.wait(WAIT) == 0
+        assert process.wait(SECONDS) == 0
     finally:
         too_long.cancel()
         process.kill()

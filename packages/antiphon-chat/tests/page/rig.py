@@ -27,12 +27,12 @@ from antiphon_chat.shared.toolbox import Toolboxes
 from antiphon_gateway.access.client_keys import ClientKeys
 from antiphon_gateway.config.settings import ClientKeySettings, Config
 from gateway.rig import Got
+from support.waiting import SECONDS
 
 T = TypeVar("T")
 
 PAGE = {"content-type": "application/json", "x-antiphon-chat": "1"}
 """What our page sends with everything that changes something."""
-WAIT = 20.0
 
 
 class SeenEvent(Struct, frozen=True):
@@ -54,7 +54,7 @@ class Browser:
         self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None, *, plain: bool = False
     ) -> Got:
         """Ask and wait for all of the answer; `plain` sends nothing but the headers given."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=WAIT)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=SECONDS)
         try:
             own = {} if plain or method in ("GET", "HEAD") else PAGE
             data = body if isinstance(body, bytes | None) else msgspec.json.encode(body)
@@ -98,7 +98,7 @@ class Browser:
         self, conversation: str, after: int | None = None, *, last_event_id: int | None = None
     ) -> Iterator[Iterator[SeenEvent]]:
         """A stream of events, until the block ends."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=WAIT)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=SECONDS)
         try:
             query = f"?after={after}" if after is not None else ""
             resuming = {"last-event-id": str(last_event_id)} if last_event_id is not None else {}
@@ -217,12 +217,12 @@ def in_a_thread(serve: Callable[[Callable[[T], None], asyncio.Event], Coroutine[
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
-    assert is_up.wait(WAIT), "it did not begin to serve"
+    assert is_up.wait(SECONDS), "it did not begin to serve"
     try:
         yield collected[0]
     finally:
         loop.call_soon_threadsafe(stop.set)
-        thread.join(WAIT)
+        thread.join(SECONDS)
         assert not thread.is_alive(), "it did not stop"
 
 
@@ -241,7 +241,7 @@ class Gate:
 
     def wait_for_caller(self) -> None:
         """Until a caller waits here."""
-        assert self._reached.wait(WAIT), "no caller reached the gate"
+        assert self._reached.wait(SECONDS), "no caller reached the gate"
 
     def open(self) -> None:
         self._opened.set()

@@ -19,9 +19,10 @@ import antiphon as ap
 from antiphon.parts import Image
 from antiphon.providers import ProviderCallOptions
 from antiphon.providers.scripted import call
-from page.rig import WAIT, Browser, Gate, served
+from page.rig import Browser, Gate, served
 from page.talking_chat import GATES, edit_in_fork, inputs, talking_chat
 from page.window import Window, window
+from support.waiting import SECONDS
 
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 
@@ -100,7 +101,7 @@ def test_a_queued_message_is_sent_though_another_conversation_is_open(
         assert shown.conversation != busy
         shown.page.locator("#files").set_input_files([tmp_path / "dot.png"])  # attached here, and not sent yet
         gate.open()
-        deadline = time.monotonic() + WAIT
+        deadline = time.monotonic() + SECONDS
         while len(inputs(chat, busy)) < 2:
             assert time.monotonic() < deadline, "the queued message was not sent"
             shown.page.wait_for_timeout(20)

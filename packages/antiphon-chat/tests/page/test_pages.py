@@ -17,6 +17,7 @@ from antiphon_chat.page.request import ApiError
 from antiphon_gateway.access.client_keys import ClientKeys, hash_key
 from antiphon_gateway.config.settings import ClientKeySettings, Config
 from page.rig import PAGE, Browser, served
+from support.waiting import SECONDS
 
 SECRET = "sk-antiphon-of-the-test"
 KEYED = (
@@ -102,7 +103,7 @@ def test_files_are_asked_for_again_and_answered_with_you_have_it(browser: Browse
     ],
 )
 def test_only_files_of_the_page_are_served(browser: Browser, path: str) -> None:
-    connection = http.client.HTTPConnection("127.0.0.1", browser.port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", browser.port, timeout=SECONDS)
     connection.putrequest("GET", path, skip_accept_encoding=True)
     connection.endheaders()
     got = connection.getresponse()
@@ -204,7 +205,7 @@ def test_other_sites_do_not_read_either_and_are_not_asked_back(browser: Browser)
 )
 def test_dns_rebinding_is_refused(browser: Browser, host: str, status: int) -> None:
     for path in ("/chat/", "/chat/api/state", "/chat/page/main.js"):
-        connection = http.client.HTTPConnection("127.0.0.1", browser.port, timeout=10)
+        connection = http.client.HTTPConnection("127.0.0.1", browser.port, timeout=SECONDS)
         connection.putrequest("GET", path, skip_host=True)
         connection.putheader("host", host.format(port=browser.port))
         connection.endheaders()

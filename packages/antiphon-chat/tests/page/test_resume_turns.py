@@ -25,8 +25,8 @@ from antiphon_chat.page.drawn_text import DrawnText
 from antiphon_chat.page.live_conversation import LiveConversation
 from antiphon_chat.page.open_conversations import OpenConversations
 from page.killed_server import answer, tools
-from page.rig import WAIT, Browser, Gate, names, served, text, until_finished
-from support.waiting import until
+from page.rig import Browser, Gate, names, served, text, until_finished
+from support.waiting import SECONDS, until
 
 
 def waiting_model(gate: Gate, *after: str) -> ap.FunctionModel:
@@ -206,7 +206,7 @@ def killed_after(tmp_path: Path, question: str, reached: Callable[[Browser, str]
             assert last is not None
         finally:
             process.send_signal(signal.SIGKILL)
-            process.wait(WAIT)
+            process.wait(SECONDS)
         assert process.returncode == -signal.SIGKILL
     yield conversation, last
 

@@ -18,7 +18,8 @@ from antiphon.history import AgentHistory, ConversationInfo, HistoryEntry, Sqlit
 from antiphon.history.lease import Lease
 from antiphon.history.sql.log import Log, StoreJournal
 from antiphon_chat.page.live_conversation import LiveConversation
-from page.rig import WAIT, Browser, models, served
+from page.rig import Browser, models, served
+from support.waiting import SECONDS
 
 
 class Jam:
@@ -32,7 +33,7 @@ class Jam:
     def passing(self, call: str, conversation: str = "") -> None:
         if (call, conversation) == self.stopped:
             self.reached.set()
-            assert self.over.wait(WAIT), "it was not released"
+            assert self.over.wait(SECONDS), "it was not released"
 
 
 class FarLog(Log):
@@ -97,13 +98,13 @@ def stuck(jam: Jam, call: str, conversation: str, work: Callable[[], object]) ->
     jam.stopped = (call, conversation)
     with ThreadPoolExecutor(1) as clients:
         doing = clients.submit(work)
-        assert jam.reached.wait(WAIT), f"no call of {call}"
+        assert jam.reached.wait(SECONDS), f"no call of {call}"
         try:
             yield
         finally:
             jam.stopped = None
             jam.over.set()
-        doing.result(WAIT)
+        doing.result(SECONDS)
 
 
 ChatRequest = Callable[[Browser, str], object]
@@ -148,7 +149,7 @@ def test_a_change_that_comes_while_a_turn_begins_is_refused(tmp_path: Path, chan
     jam, answering = Jam(), threading.Event()
 
     async def slowly(*_: object) -> str:
-        await asyncio.to_thread(answering.wait, WAIT)
+        await asyncio.to_thread(answering.wait, SECONDS)
         return "Hello."
 
     path = tmp_path / "chats.db"
@@ -167,7 +168,7 @@ def test_a_change_that_comes_while_a_turn_begins_is_refused(tmp_path: Path, chan
             assert not changing.done()
             time.sleep(0.3)
         try:
-            got = changing.result(WAIT)
+            got = changing.result(SECONDS)
         finally:
             answering.set()
         assert (got.status, got.json["error"]["code"]) == (409, "running"), got.body
@@ -196,7 +197,7 @@ def test_a_turn_waits_for_the_write_of_a_disconnected_client() -> None:
         chat = ap.Conversation(ap.ScriptedModel("Hello."), history=AgentHistory(journal=SlowJournal()))
         live = LiveConversation(chat, is_local=False)
         choosing = asyncio.create_task(live.set_model("another"))
-        assert await asyncio.to_thread(jam.reached.wait, WAIT)
+        assert await asyncio.to_thread(jam.reached.wait, SECONDS)
         choosing.cancel()
         beginning = asyncio.create_task(live.start_turn(ap.Text("hi")))
         await asyncio.sleep(0.01)

@@ -14,8 +14,7 @@ from pathlib import Path
 from gateway.rig import ENVIRONMENT, Client, variable_of
 from gateway.strict_upstream import StrictUpstream
 from support.antiphon_process import AntiphonProcess
-
-PATIENCE = 30.0
+from support.waiting import SECONDS
 
 
 class ServedGateway:
@@ -39,7 +38,7 @@ class ServedGateway:
         self._is_up = threading.Event()
         self._reading = threading.Thread(target=self._read, daemon=True)
         self._reading.start()
-        assert self._is_up.wait(PATIENCE), self.log
+        assert self._is_up.wait(SECONDS), self.log
         assert self.port, self.log
 
     def _read(self) -> None:
@@ -60,13 +59,13 @@ class ServedGateway:
     def stop(self) -> int:
         """Tell it to stop; the code it ends with."""
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(PATIENCE)
+        return self.process.wait(SECONDS)
 
     def close(self) -> None:
         if self.process.poll() is None:
             self.process.kill()
-            self.process.wait(PATIENCE)
-        self._reading.join(PATIENCE)
+            self.process.wait(SECONDS)
+        self._reading.join(SECONDS)
         if self.process.stderr is not None:
             self.process.stderr.close()
 

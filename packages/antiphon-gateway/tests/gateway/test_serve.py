@@ -24,10 +24,10 @@ from antiphon.wire import FORMATS
 from antiphon.wire.output import ModelOutput
 from antiphon.wire.request import Message, ModelRequest
 from gateway.rig import ENVIRONMENT, KEY, MODELS, Client, Rig, rig
-from gateway.served import PATIENCE, config_text, connected, served
+from gateway.served import config_text, connected, served
 from gateway.strict_upstream import CLOSED, EMPTY, PAGE, StrictUpstream, cut, gzipped, late, reset, text_answer, trickle
 from support.installed import needs_chat
-from support.waiting import until
+from support.waiting import SECONDS, until
 
 
 def asking(words: str) -> ModelRequest:
@@ -62,7 +62,7 @@ def test_a_stop_lets_a_stream_come_to_its_end(config: Path, upstream: StrictUpst
         asked.start()
         until(lambda: upstream.received)
         assert running.stop() == 0
-        asked.join(PATIENCE)
+        asked.join(SECONDS)
         assert text_of(got[0].output("gemini", streams=True).parts) == words
         with pytest.raises(ConnectionError):
             socket.create_connection(("127.0.0.1", running.port), timeout=5)
@@ -79,7 +79,7 @@ def test_a_shutdown_waits_until_a_slow_reader_has_the_whole_response(tmp_path: P
         body = b'{"model":"m","messages":[{"role":"user","content":"hi"}]}'
         with served(config) as running, socket.socket() as raw:
             raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65_536)
-            raw.settimeout(PATIENCE)
+            raw.settimeout(SECONDS)
             raw.connect(("127.0.0.1", running.port))
             head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
             if fields:
@@ -93,7 +93,7 @@ def test_a_shutdown_waits_until_a_slow_reader_has_the_whole_response(tmp_path: P
             while piece := raw.recv(1024 * 1024):
                 came.append(piece)
             assert sum(piece.count(b"x") for piece in came) >= size
-            assert running.process.wait(PATIENCE) == 0
+            assert running.process.wait(SECONDS) == 0
 
 
 def test_a_port_in_use_is_a_clear_error(config: Path) -> None:
@@ -104,7 +104,7 @@ def test_a_port_in_use_is_a_clear_error(config: Path) -> None:
             [*command, "--format-port", "0"],
             capture_output=True,
             text=True,
-            timeout=PATIENCE,
+            timeout=SECONDS,
             env={**os.environ, **ENVIRONMENT, "HOME": str(config.parent)},
             cwd=config.parent,
             check=False,
@@ -149,7 +149,7 @@ def test_a_reload_under_load_loses_no_request(config: Path, upstream: StrictUpst
         finally:
             is_over.set()
             for asked in clients:
-                asked.join(PATIENCE)
+                asked.join(SECONDS)
         assert failures == []
         assert all(counts)
         assert running.stop() == 0
@@ -203,7 +203,7 @@ def test_workers_do_not_outlive_their_parent(config: Path) -> None:
     with served(config, "--workers", "2") as running:
         workers = until(lambda: len(running.workers) == 2 and running.workers)
         running.process.kill()
-        running.process.wait(PATIENCE)
+        running.process.wait(SECONDS)
         until(lambda: not any(Path(f"/proc/{worker}").exists() for worker in workers))
 
 
@@ -230,7 +230,7 @@ class Soak:
         for client in clients:
             client.start()
         for client in clients:
-            client.join(PATIENCE + 60)
+            client.join(SECONDS + 60)
             assert not client.is_alive(), "a request was lost"
 
     def _client(self, number: int) -> None:

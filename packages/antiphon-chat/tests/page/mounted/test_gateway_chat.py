@@ -23,7 +23,8 @@ from antiphon_gateway.config.settings import ClientKeySettings, Config, GatewayS
 from antiphon_gateway.routes import is_chat_path
 from antiphon_gateway.serve import serve
 from gateway.strict_upstream import StrictUpstream
-from page.rig import WAIT, Browser, in_a_thread, text
+from page.rig import Browser, in_a_thread, text
+from support.waiting import SECONDS
 
 SETTINGS = GatewaySettings(port=0, format_port=0, log_level="error")
 OFFLINE = Config(
@@ -159,5 +160,5 @@ def test_the_chat_command_prints_model_and_address_and_stops_on_a_signal(tmp_pat
             browser.ask(browser.create(), "hello")
         finally:
             process.send_signal(signal.SIGTERM)
-        assert process.wait(WAIT) == 0
+        assert process.wait(SECONDS) == 0
         assert process.stderr.read() == b""

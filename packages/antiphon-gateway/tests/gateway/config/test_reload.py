@@ -18,8 +18,6 @@ from antiphon_gateway.config.reload import ConfigReloader
 from antiphon_gateway.config.settings import Config
 from support.waiting import until_async
 
-PATIENCE = 10.0
-
 
 def text(port: int) -> str:
     return f"[gateway]\nport = {port}\n"

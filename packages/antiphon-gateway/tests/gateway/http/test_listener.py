@@ -29,9 +29,8 @@ from antiphon_gateway.access.client_keys import hash_key
 from antiphon_gateway.config.settings import ClientKeySettings
 from gateway.rig import FAST, Rig, rig
 from gateway.strict_upstream import hang, text_answer
-from support.waiting import until
+from support.waiting import SECONDS, until
 
-PATIENCE = 30.0
 MIB = 1024 * 1024
 KEYS = (ClientKeySettings(name="one", key=hash_key("sk-one")),)
 BODY = b'{"model":"to-openai-chat","messages":[{"role":"user","content":"hi"}]}'
@@ -77,7 +76,7 @@ def connection(port: int, *, buffer: int = 0) -> Iterator[socket.socket]:
     with socket.socket() as raw:
         if buffer:
             raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
-        raw.settimeout(PATIENCE)
+        raw.settimeout(SECONDS)
         raw.connect(("127.0.0.1", port))
         yield raw
 
@@ -357,7 +356,7 @@ def test_a_client_that_sent_a_further_request_and_leaves_is_noticed(shape: Shape
             until(lambda: upstream.received, "the upstream is asked")
             raw.sendall(shape(BODY))
             wait_until_read(raw, gateway)
-        assert upstream.gone.wait(PATIENCE), "the upstream is still asked"
+        assert upstream.gone.wait(SECONDS), "the upstream is still asked"
 
 
 @pytest.mark.parametrize("path", [b"GET /healthz", b"GET /readyz", b"POST /status/login"])

@@ -14,6 +14,7 @@ from msgspec import structs
 
 from gateway.rig import FAST, Rig, rig
 from support.cases import each_case
+from support.waiting import SECONDS
 
 BODY = b'{"model":"to-gemini","messages":[{"role":"user","content":"hi"}]}'
 LINE = b"POST /v1/chat/completions HTTP/1.1\r\n"
@@ -25,7 +26,6 @@ LENGTH = b"content-length: " + SIZE + b"\r\n"
 CHUNKED = b"transfer-encoding: chunked\r\n"
 WHOLE_CHUNK = b"%x\r\n" % len(BODY) + BODY + b"\r\n0\r\n\r\n"
 SMUGGLED = b"GET /smuggled HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n"
-PATIENCE = 20.0
 
 
 def with_field(field: bytes) -> bytes:
@@ -144,7 +144,7 @@ def gateway() -> Iterator[Rig]:
 def sent(port: int, data: bytes) -> bytes:
     """Everything that comes back until the gateway closes the connection; it must."""
     came = b""
-    with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as raw:
+    with socket.create_connection(("127.0.0.1", port), timeout=SECONDS) as raw:
         raw.sendall(data)
         try:
             while piece := raw.recv(65_536):

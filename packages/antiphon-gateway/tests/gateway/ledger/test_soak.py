@@ -20,9 +20,9 @@ import pytest
 
 from antiphon_gateway.ledger.database import open_operator_database
 from antiphon_gateway.ledger.spend import spend
-from gateway.served import PATIENCE, served_gateway
+from gateway.served import served_gateway
 from support.valkey_server import running
-from support.waiting import until
+from support.waiting import SECONDS, until
 
 CONFIG = """
 [gateway]
@@ -191,7 +191,7 @@ def client_traffic(
 ) -> None:
     """Requests of one client. A share `leaving` of its streams is left after the first bytes. `answered` gets the ids."""
     chance = random.Random(seed)
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=SECONDS)
     for _ in range(count):
         if stop is not None and stop.is_set():
             break
@@ -251,7 +251,7 @@ def run_clients(port: int, clients: int, each: int, leaving: float) -> list[str]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(20 * PATIENCE)
+        thread.join(20 * SECONDS)
         assert not thread.is_alive(), "a client did not end"
     return answered
 
@@ -310,13 +310,13 @@ def test_kill_9_loses_no_row_of_an_answered_request(request: pytest.FixtureReque
                     target=client_traffic, args=(gateway.port, 100_000, round_number, 0.0, answered, stop)
                 )
                 thread.start()
-                deadline = time.monotonic() + PATIENCE
+                deadline = time.monotonic() + SECONDS
                 while len(answered) < before + 20 + 13 * round_number and time.monotonic() < deadline:
                     time.sleep(0.001)
                 os.kill(gateway.process.pid, signal.SIGKILL)
                 stop.set()
-                gateway.process.wait(PATIENCE)
-                thread.join(PATIENCE)
+                gateway.process.wait(SECONDS)
+                thread.join(SECONDS)
                 assert not thread.is_alive()
                 assert len(answered) > before, "requests were answered"
         with served_gateway(config, environ=environ) as gateway:
@@ -358,7 +358,7 @@ def test_client_upstream_and_ledger_agree_while_processes_are_killed(postgres: s
                     until(lambda killed=killed: len({*gateway.workers} - {killed}) == 2)
             stop.set()
             for thread in threads:
-                thread.join(4 * PATIENCE)
+                thread.join(4 * SECONDS)
                 assert not thread.is_alive(), "a client did not end"
             assert gateway.stop() == 0, gateway.log
     calls, _, ids, _ = books(postgres)

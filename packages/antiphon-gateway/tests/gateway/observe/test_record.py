@@ -17,9 +17,8 @@ from antiphon.wire.request import Message, ModelRequest
 from antiphon_gateway.generate import channels, preparer
 from gateway.rig import FAST, Rig, rig
 from gateway.strict_upstream import hang, text_answer
-from support.waiting import until
+from support.waiting import SECONDS, until
 
-PATIENCE = 30.0
 QUESTION = ModelRequest(messages=(Message("user", (Text("Is it raining?"),)),), max_output_tokens=500)
 BODY = (
     b'{"model":"to-openai-chat","stream":true,"max_tokens":100,"messages":[{"role":"user","content":"Is it raining?"}]}'
@@ -56,7 +55,7 @@ SHAPES = {"length": "", "repeated header": "x-twice: 1\r\nx-twice: 2\r\n"}
 
 
 def ask(gateway: Rig, fields: str, path: str = "/v1/messages", body: bytes = BODY) -> socket.socket:
-    raw = socket.create_connection(("127.0.0.1", gateway.port), timeout=PATIENCE)
+    raw = socket.create_connection(("127.0.0.1", gateway.port), timeout=SECONDS)
     head = f"POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n{fields}"
     raw.sendall(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
     return raw
@@ -133,7 +132,7 @@ def test_keep_alives_do_not_restart_the_silence_clock(client_format: str) -> Non
         error = got.assembler(client_format).error
         assert error is not None
         assert "1.0 s" in error.message
-        assert upstream.gone.wait(PATIENCE)
+        assert upstream.gone.wait(SECONDS)
 
 
 @pytest.mark.parametrize("step", ["read_response", "encode_response"])
