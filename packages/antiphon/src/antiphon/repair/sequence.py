@@ -92,9 +92,12 @@ def is_plain(messages: Sequence[Message]) -> bool:
                 pending.add(call_id)
             elif kind is ToolCallResult and not is_model:
                 call_id = part.tool_call_id  # type: ignore[union-attr]
-                if call_id not in pending or any(type(inner) is not Text for inner in part.content):  # type: ignore[union-attr]
+                if call_id not in pending:
                     return False
                 pending.remove(call_id)
+                for inner in part.content:  # type: ignore[union-attr]
+                    if type(inner) is not Text:
+                        return False
             else:
                 return False
         if pending and not is_model and not message.parts:

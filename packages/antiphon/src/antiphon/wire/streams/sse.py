@@ -56,11 +56,14 @@ class SseReader:
             blocks = self._complete_blocks(data)
         events: list[SseEvent] = []
         for block in blocks:
-            event = None if bare else _single_event(block + b"\n\n")
-            if event is None:
-                self._read_block(block, events)
+            if block.startswith(b"data: ") and b"\n" not in block and not bare:
+                events.append(SseEvent(b"", block[6:]))
+                continue
+            name, _, value = block.partition(b"\ndata: ")
+            if value and name.startswith(b"event: ") and b"\n" not in value and b"\n" not in name and not bare:
+                events.append(SseEvent(name[7:].strip(), value))
             else:
-                events.append(event)
+                self._read_block(block, events)
         return events
 
     def _complete_blocks(self, data: bytes) -> list[bytes]:
