@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import subprocess
@@ -127,11 +128,13 @@ def test_code_of_other_libraries_runs_against_the_gateway(
 
 
 def _peers(place: Path) -> Path:
-    """Python of an environment with the other libraries, made once."""
+    """Python of an environment with the other libraries, made once by whichever test process comes first."""
     folder = place / "other-libraries"
     python = folder / "bin" / "python"
-    if not (folder / "ready").exists():
-        venv.create(folder, with_pip=True, clear=True)
-        subprocess.run([python, "-m", "pip", "install", "--quiet", *PEERS], check=True, capture_output=True)
-        (folder / "ready").touch()
+    with (place / "other-libraries.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "ready").exists():
+            venv.create(folder, with_pip=True, clear=True)
+            subprocess.run([python, "-m", "pip", "install", "--quiet", *PEERS], check=True, capture_output=True)
+            (folder / "ready").touch()
     return python
