@@ -1,9 +1,9 @@
 """The JSON objects of a stream, from bytes that may be cut anywhere.
 
 With `alt=sse` a stream is server-sent events; without it, one growing JSON array. The first byte that is not white space
-decides: `[` or `{` starts JSON, anything else events. In the array an object ends where its braces close: a complete one is
-found by one match, any other string by string. No byte is scanned more than a few times. An array without its closing bracket
-was cut.
+decides: `[` or `{` starts JSON, anything else events. In the array an object ends where its braces close: one on several lines
+is found by its last line, another complete one by one match, any other string by string. No byte is scanned more than a few
+times. An array without its closing bracket was cut.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ def _object_pattern(levels: int) -> bytes:
 
 
 _NEXT_OBJECT = re.compile(rb"[\s,]*+(" + _object_pattern(_MAX_DEPTH) + rb")", re.DOTALL)
+_LAST_LINE = b"\n}"
+_skip_value = msgspec.json.Decoder(msgspec.Raw).decode
 _TO_QUOTE = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
 _BRACE = re.compile(r'\\.|["{}]', re.DOTALL)
 _OPEN, _CLOSE, _QUOTE, _ARRAY, _ARRAY_END = b'{}"[]'
@@ -102,9 +104,12 @@ class _ArrayReader:
             self._is_array = buffer[0] == _ARRAY
             self._at = 1 if self._is_array else 0
         found: list[SseEvent] = []
-        start = 0
+        start, has_lines = 0, True
         while True:
             if not self._depth:
+                if has_lines:  # once: an array is written in one way
+                    self._take_by_lines(found)
+                    start, has_lines = self._at, False
                 whole = _NEXT_OBJECT.match(buffer, self._at)
                 if whole is not None:
                     found.append(SseEvent(b"", whole[1]))
@@ -126,6 +131,18 @@ class _ArrayReader:
     def close(self) -> list[SseEvent]:
         """Nothing: an object ends with its brace."""
         return []
+
+    def _take_by_lines(self, found: list[SseEvent]) -> None:
+        """Take the next objects as long as they are on several lines, as Google writes them: up to a line of one brace."""
+        *pieces, _ = bytes(self._buffer[self._at :]).split(_LAST_LINE)
+        for piece in pieces:
+            whole = piece.lstrip(b" \t\r\n,") + _LAST_LINE
+            try:
+                _skip_value(whole)
+            except (msgspec.DecodeError, RecursionError):
+                return
+            found.append(SseEvent(b"", whole))
+            self._at += len(piece) + len(_LAST_LINE)
 
     def _next_object(self) -> bool:
         """Move to the next object; False if it has not arrived."""
