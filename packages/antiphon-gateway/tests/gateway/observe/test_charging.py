@@ -207,6 +207,14 @@ LONG_TEXTS = {
 }
 
 
+def test_escaped_characters_of_a_long_body_are_estimated_from_samples() -> None:
+    """Chinese between English, in turns that are no multiple of the distance of the samples."""
+    text = "".join("The weather is fine today. " * 30 + "今天天气很好。" * (40 + number % 7) for number in range(400))
+    plain, escaped = (json.dumps({"text": text}, ensure_ascii=is_escaped).encode() for is_escaped in (False, True))
+    assert len(escaped) > 500_000
+    assert prompt_estimate(escaped) == pytest.approx(prompt_estimate(plain), rel=0.1)
+
+
 @pytest.mark.parametrize("kind", LONG_TEXTS)
 @pytest.mark.parametrize("escaped", [False, True])
 def test_a_prompt_is_estimated_by_its_text_whatever_its_script(escaped: bool, kind: str) -> None:
