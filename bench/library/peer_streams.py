@@ -96,7 +96,7 @@ def _pydantic_ai(model: Any) -> Assemble:
         async with model.request_stream(messages, None, parameters) as stream:
             async for _ in stream:
                 pass
-            return "".join(part.content for part in stream.get().parts)
+            return "".join(part.content for part in stream.get().parts if isinstance(part, own.TextPart))
 
     return lambda: asyncio.run(assemble())
 
