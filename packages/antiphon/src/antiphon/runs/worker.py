@@ -104,11 +104,12 @@ class Worker:
                 if len(self._running) >= self._slots:
                     await self._changed.wait()
                     continue
+                was_working = bool(self._running)  # what ends while the claim looks may leave a run that it did not see
                 run = await self._retry_store(self._claim, is_owed=False)
                 if run is not None:
                     poll = _SHORTEST_POLL
                     self._start(run, keeper)
-                elif once and not self._running:
+                elif once and not was_working and not self._running:
                     break
                 else:
                     await self._pause(uniform(poll / 2, poll))
