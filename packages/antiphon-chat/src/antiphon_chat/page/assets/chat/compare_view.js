@@ -290,6 +290,7 @@ export class CompareView {
       loaded: (state) => {
         side.model = state.model;
         this._draw();
+        void this._readSteps(); // an answer that ended before these events were followed may not have been read
         if (id === this._ids[0]) this._loaded(state.info);
         if (state.pending.length) waits(state.pending);
         else fill(live, state.running && isWriting());
