@@ -59,7 +59,7 @@ docs: $(SLOW)         ## the documentation as a site, in site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
 # The tests that $(1) chooses, and beside them the checks $(2): what these find is printed after the tests
-PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(1)
+PYTEST = $(BIN)/python -m pytest --workers $(WORKERS) $(1)
 define WITH_CHECKS
 	@$(MAKE) --no-print-directory $(2) > $(VENV)/checks.txt 2>&1 & checks=$$!; trap "kill $$checks" INT TERM; \
 	  echo '$(call PYTEST,$(1))'; $(call PYTEST,$(1)); tests=$$?; wait $$checks; checked=$$?; cat $(VENV)/checks.txt; exit $$((tests | checked))
@@ -73,7 +73,7 @@ test-all: $(BROWSER) $(TSC) $(SLOW)   ## the same with the long tests
 	$(call WITH_CHECKS,,checks)
 
 floors: .venv-floors/.ready   ## the everyday tests with the oldest dependencies that pyproject.toml allows
-	.venv-floors/bin/python -m pytest -m "not slow" -n $(WORKERS) --dist worksteal
+	.venv-floors/bin/python -m pytest -m "not slow" --workers $(WORKERS)
 
 effects: $(READY) .venv-effects-peers/.ready   ## what is paid twice if a process dies in the middle of it, ours beside other frameworks
 	$(BIN)/python -m bench effects

@@ -29,6 +29,7 @@ from support.examples import EVERYDAY_EXAMPLES
 from support.postgres_server import PostgresServer, programs
 
 __all__ = ["_chromium", "chromium"]  # fixtures for every test
+pytest_plugins = ["support.forked_workers"]
 
 HAS_PLAYWRIGHT = importlib.util.find_spec("playwright") is not None
 collect_ignore_glob = (
