@@ -189,7 +189,8 @@ def _certificates_are_read_once() -> Iterator[None]:
     of_the_system = cache(lambda: create(cafile=system))
 
     def create_default_context(*args: Any, **options: Any) -> ssl.SSLContext:
-        return of_the_system() if not args and options == {"cafile": system} else create(*args, **options)
+        given = {name: value for name, value in options.items() if value is not None}
+        return of_the_system() if not args and given == {"cafile": system} else create(*args, **options)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ssl, "create_default_context", create_default_context)

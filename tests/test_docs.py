@@ -52,9 +52,9 @@ def commands(block: str) -> list[tuple[str, str]]:
 
 
 def console_pages() -> list[object]:
-    """Every page with commands. The everyday run types those of the README and of the command line."""
+    """Every page with commands. The everyday run types those of the README."""
     pages = [page for page in PAGES if blocks(page, "console")]
-    is_slow = [page.parent != ROOT and page.name != "cli.md" for page in pages]
+    is_slow = [page.parent != ROOT for page in pages]
     return [
         pytest.param(page, id=str(page.relative_to(ROOT)), marks=[pytest.mark.slow] if slow else [])
         for page, slow in zip(pages, is_slow, strict=True)

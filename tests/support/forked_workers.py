@@ -49,7 +49,7 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
 
 
 class UntakenTests:
-    """The numbers of the tests that nobody took, by their modules; `shared` names the costly fixtures of each test."""
+    """The numbers of the tests that were not taken, by their modules; `shared` names the costly fixtures of each test."""
 
     def __init__(self, modules: Sequence[str], shared: Sequence[frozenset[str]]) -> None:
         self._left: dict[str, deque[int]] = {}
@@ -61,7 +61,7 @@ class UntakenTests:
         self._started: frozenset[str] = frozenset()
 
     def take(self, place: Place) -> int | None:
-        """The next test for a worker: of its module, of a module that nobody has, or of somebody else's."""
+        """The next test for a worker: of its module, of a module that no worker has, or of that of another."""
         module = place.module if self._left.get(place.module) else self._next_module(place.shared)
         if module is not None:
             place.module = module
@@ -78,7 +78,7 @@ class UntakenTests:
         self._left[module].appendleft(number)
 
     def _next_module(self, has: frozenset[str]) -> str | None:
-        """One that needs what the worker started, or what nobody did, or nothing; else any."""
+        """One that needs what the worker started, or what no worker did, or nothing; else any."""
         wishes: tuple[Callable[[frozenset[str]], bool], ...] = (
             lambda needs: bool(needs) and needs <= has,
             lambda needs: not needs <= self._started,

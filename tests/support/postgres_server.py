@@ -18,7 +18,6 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -27,6 +26,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from support import leaks
+from support.waiting import free_port
 
 SETTINGS = MappingProxyType(
     {
@@ -67,7 +67,7 @@ class PostgresServer:
         self._settings = settings
         self._process: subprocess.Popen[bytes] | None = None
         self._watch: subprocess.Popen[bytes] | None = None
-        self.port = _free_port()
+        self.port = free_port()
         self._make_data()
 
     def address(self, database: str = "postgres", **parameters: str) -> str:
@@ -101,7 +101,7 @@ class PostgresServer:
                 self._watch = subprocess.Popen(watch, stdin=subprocess.PIPE, process_group=0)
                 leaks.shared.update((self.pid, self._watch.pid))
                 return
-            self.port = _free_port()  # another process took it
+            self.port = free_port()  # another process took it
         raise RuntimeError(f"PostgreSQL does not start: {(self.folder / 'log').read_text()[-2000:]}")
 
     def stop(self, how: signal.Signals = signal.SIGINT) -> None:
@@ -270,10 +270,3 @@ def _lives(process: int) -> bool:
 def _stat(process: int) -> list[str]:
     """What the kernel tells of a process, from its state on."""
     return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-
-
-def _free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port: int = sock.getsockname()[1]
-    return port

@@ -7,7 +7,6 @@ import asyncio
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -17,6 +16,8 @@ from types import TracebackType
 import pytest
 from temporalio.client import Client
 from temporalio.service import RPCError
+
+from support.waiting import free_port
 
 _UP_WITHIN = 60.0
 
@@ -33,9 +34,7 @@ class TemporalServer:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._process: subprocess.Popen[bytes] | None = None
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.address = f"127.0.0.1:{free.getsockname()[1]}"
+        self.address = f"127.0.0.1:{free_port()}"
 
     def start(self) -> None:
         """Start it, and return when it answers."""

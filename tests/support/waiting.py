@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import random
 import socket
 import time
 from collections.abc import Callable
 from typing import Any
 
 SECONDS = 60.0
+
+_given: set[int] = set()
+_chance = random.SystemRandom()  # the others are seeded: two processes would choose the same
 
 
 def until(wanted: Callable[..., Any], what: str = "") -> Any:
@@ -30,7 +35,12 @@ async def until_async(wanted: Callable[[], Any], what: str = "") -> Any:
 
 
 def free_port() -> int:
-    """A port of this machine that nothing listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port of this machine that nothing listens on, below those that the system gives to connections: one of them may be taken
+    before a server that a test starts again has it back."""
+    while True:
+        port = _chance.randrange(12_000, 32_000)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            if port not in _given:
+                probe.bind(("127.0.0.1", port))
+                _given.add(port)
+                return port

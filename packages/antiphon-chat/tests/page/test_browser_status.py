@@ -54,7 +54,7 @@ class Reader:
         self.url = f"{gateway.url}/status"
         self.faults: list[str] = []
         self.sent: list[str] = []
-        page.set_default_timeout(15_000)
+        page.set_default_timeout(60_000)
         page.on("pageerror", lambda error: self.faults.append(str(error)))
         page.on("console", lambda message: self.faults.append(message.text) if _is_fault(message.text) else None)
         page.on("request", lambda request: self.sent.append(request.url))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Locator, Page, expect
 
-expect.set_options(timeout=15_000)
+expect.set_options(timeout=60_000)
 
 DESKTOP: dict[str, Any] = {}
 PHONE: dict[str, Any] = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
@@ -30,7 +30,7 @@ class Window:
         self.page = page
         self.root = f"http://127.0.0.1:{port}/chat/"
         self.faults: list[str] = []
-        page.set_default_timeout(15_000)
+        page.set_default_timeout(60_000)
         page.on("pageerror", lambda error: self.faults.append(str(error)))
         page.on("console", self._record_error)
 

@@ -6,7 +6,6 @@ import json
 import socket
 import tomllib
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -17,6 +16,7 @@ from antiphon_devtools.conform.conversation import Answer
 from antiphon_devtools.conform.gateways import GATEWAYS, KEY, PORTS, setup
 from antiphon_devtools.conform.upstream import MockProviders, Script
 from gateway.served import served_gateway
+from support.waiting import free_port
 
 
 class Target:
@@ -29,17 +29,9 @@ class Target:
         return main(["conform", self.url, "--key", KEY, "--upstream-ports", self.ports, *options])
 
 
-def free_ports(count: int) -> list[int]:
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
-
-
 @pytest.fixture(scope="module")
 def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
-    ports = free_ports(len(PORTS))
+    ports = [free_port() for _ in PORTS]
     config = tmp_path_factory.mktemp("conform") / "conform.toml"
     config.write_text(setup("antiphon", dict(zip(PORTS, ports, strict=True))))
     with served_gateway(config, environ={"CONFORM_KEY": KEY}) as running:
@@ -135,7 +127,7 @@ def test_the_cases_of_the_client_side_are_listed(capsys: pytest.CaptureFixture[s
 
 
 def test_an_address_without_a_server_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
-    [port] = free_ports(1)
+    port = free_port()
     assert main(["conform", f"http://127.0.0.1:{port}", "--only", "text"]) == 2
     shown = capsys.readouterr()
     assert f"nothing answers at http://127.0.0.1:{port}: Connection refused; start the gateway first" in shown.err
@@ -214,7 +206,7 @@ def test_a_taken_port_is_explained(target: Target, capsys: pytest.CaptureFixture
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        ports = [port, *free_ports(len(PORTS) - 1)]
+        ports = [port, *(free_port() for _ in list(PORTS)[1:])]
         assert main(["conform", target.url, "--upstream-ports", ",".join(map(str, ports))]) == 2
     assert "choose others with --upstream-ports" in capsys.readouterr().err
 

@@ -23,7 +23,7 @@ MOMENTS = [datetime(2025, 1, 1, 3, tzinfo=UTC), datetime(2026, 11, 1, 18, tzinfo
 USAGES = [TokenUsage(1_000, 500), TokenUsage(300_000, 2_000, cached_tokens=200_000, cache_write_tokens=20_000)]
 
 
-@pytest.mark.pairwise
+@pytest.mark.pairwise(1)
 @pytest.mark.parametrize("at", MOMENTS, ids=lambda at: str(at.date()))
 @pytest.mark.parametrize("usage", USAGES, ids=["short", "long and cached"])
 @pytest.mark.parametrize("batch", [False, True], ids=["standard", "batch"])

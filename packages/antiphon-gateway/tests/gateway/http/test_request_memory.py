@@ -122,6 +122,7 @@ def test_abandoned_requests_keep_no_bodies(
     assert memory(gateway) - before < ALLOWED
 
 
+@pytest.mark.slow
 def test_an_answer_that_unpacks_to_too_much_is_refused(gateway: ServedGateway, upstream: StrictUpstream) -> None:
     bomb = gzip.compress(b" " * (300 * MIB), 9)
     reply = Reply(
