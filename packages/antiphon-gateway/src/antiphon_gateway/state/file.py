@@ -69,14 +69,15 @@ class StateFile:
         self._is_shared = is_shared
         self._file = SqliteFile(
             self.path or ":memory:",
-            tables=_RESPONSES,
+            tables=_TABLES,
+            tables_schema=SCHEMA,
             application_id=APPLICATION_ID,
             schema=SCHEMA,
             timeout=timeout,
             read_only=False,
             create=True,
             migrations={
-                1: _BACKGROUND_AND_CONVERSATIONS,
+                1: _BACKGROUND_ANSWERS + _CONVERSATION_TABLES,
                 2: _UPSTREAM_ANSWERS_AND_EVENTS,
                 3: _STORED_BYTES + _count({**_COUNTED_BEFORE, **_CONVERSATIONS_COUNTED}),
                 4: _ONE_TABLE_OF_ANSWERS + _count(_ANSWERS_COUNTED, also=_CONVERSATIONS_COUNTED),
@@ -154,126 +155,6 @@ def _make_room(db: sqlite3.Connection, owner: str | None, limit: int, newest: in
             )
 
 
-# The tables, as they came. A migration runs in one transaction. A process of the version before that has the file open gets
-# errors for stored answers until it is replaced; everything else it answers as before.
-
-_RESPONSES = """
-CREATE TABLE responses (
-    number  INTEGER PRIMARY KEY AUTOINCREMENT,
-    owner   TEXT NOT NULL,
-    id      TEXT NOT NULL,
-    parent  INTEGER,                      -- the number of the response it continues
-    kept    REAL NOT NULL,                -- seconds since 1970
-    is_gone INTEGER NOT NULL DEFAULT 0,   -- deleted, and here only because others build on it
-    is_leaf INTEGER NOT NULL DEFAULT 1,   -- no response continues it
-    input   BLOB NOT NULL,
-    output  BLOB NOT NULL,
-    body    BLOB NOT NULL
-);
-CREATE UNIQUE INDEX known ON responses (owner, id) WHERE NOT is_gone;
-CREATE INDEX leaves ON responses (kept, number) WHERE is_leaf;
-CREATE INDEX children ON responses (parent);
-CREATE TABLE items (owner TEXT NOT NULL, id TEXT NOT NULL, number INTEGER NOT NULL, first INTEGER, behind INTEGER,
-    PRIMARY KEY (owner, id)) WITHOUT ROWID;
-CREATE INDEX item_homes ON items (number);
-"""
-
-_BACKGROUND_AND_CONVERSATIONS = """
-CREATE TABLE unfinished (
-    owner        TEXT NOT NULL,
-    id           TEXT NOT NULL,
-    kept         REAL NOT NULL,
-    due          REAL NOT NULL,
-    is_cancelled INTEGER NOT NULL DEFAULT 0,
-    body         BLOB NOT NULL,
-    PRIMARY KEY (owner, id)
-) WITHOUT ROWID;
-CREATE TABLE conversations (
-    number   INTEGER PRIMARY KEY AUTOINCREMENT,
-    owner    TEXT NOT NULL,
-    id       TEXT NOT NULL,
-    created  REAL NOT NULL,
-    used     REAL NOT NULL,
-    metadata BLOB NOT NULL
-);
-CREATE UNIQUE INDEX known_conversations ON conversations (owner, id);
-CREATE INDEX idle_conversations ON conversations (used);
-CREATE TABLE conversation_items (
-    number       INTEGER PRIMARY KEY AUTOINCREMENT,
-    conversation INTEGER NOT NULL,
-    id           TEXT NOT NULL,
-    item         BLOB NOT NULL
-);
-CREATE UNIQUE INDEX known_conversation_items ON conversation_items (conversation, id);
-"""
-
-_UPSTREAM_ANSWERS_AND_EVENTS = """
-CREATE TABLE upstream_answers (
-    owner      TEXT NOT NULL,
-    id         TEXT NOT NULL,
-    kept       REAL NOT NULL,
-    provider   TEXT NOT NULL,
-    credential TEXT NOT NULL,
-    model      TEXT NOT NULL,
-    PRIMARY KEY (owner, id)
-) WITHOUT ROWID;
-CREATE INDEX oldest_upstream_answers ON upstream_answers (kept);
-ALTER TABLE unfinished ADD COLUMN request BLOB;
-CREATE TABLE unfinished_events (
-    owner  TEXT NOT NULL,
-    id     TEXT NOT NULL,
-    number INTEGER NOT NULL,
-    kept   REAL NOT NULL,
-    event  BLOB NOT NULL,
-    PRIMARY KEY (owner, id, number)
-) WITHOUT ROWID;
-CREATE INDEX oldest_unfinished_events ON unfinished_events (kept);
-"""
-
-_STORED_BYTES = "CREATE TABLE stored_bytes (owner TEXT PRIMARY KEY, bytes INTEGER NOT NULL) WITHOUT ROWID;\n"
-
-_ONE_TABLE_OF_ANSWERS = """
-DROP TRIGGER responses_added;
-DROP TRIGGER responses_removed;
-DROP TRIGGER responses_changed;
-DROP INDEX known;
-DROP INDEX leaves;
-ALTER TABLE responses RENAME TO answers;
-ALTER TABLE answers RENAME COLUMN kept TO stored_at;
-ALTER TABLE answers RENAME COLUMN is_gone TO is_deleted;
-ALTER TABLE answers ADD COLUMN status TEXT NOT NULL DEFAULT 'complete';
-ALTER TABLE answers ADD COLUMN deadline REAL NOT NULL DEFAULT 0;
-ALTER TABLE answers ADD COLUMN is_cancelled INTEGER NOT NULL DEFAULT 0;
-ALTER TABLE answers ADD COLUMN request BLOB NOT NULL DEFAULT x'';
-ALTER TABLE answers ADD COLUMN provider TEXT NOT NULL DEFAULT '';
-ALTER TABLE answers ADD COLUMN credential TEXT NOT NULL DEFAULT '';
-ALTER TABLE answers ADD COLUMN model TEXT NOT NULL DEFAULT '';
-CREATE UNIQUE INDEX known ON answers (owner, id) WHERE NOT is_deleted;
-CREATE INDEX leaves ON answers (stored_at, number) WHERE is_leaf AND status != 'upstream';
-CREATE INDEX upstream ON answers (stored_at, number) WHERE status = 'upstream';
-INSERT OR IGNORE INTO answers (owner, id, stored_at, status, deadline, is_cancelled, request, input, output, body)
-    SELECT owner, id, kept, CASE WHEN due > 0 THEN 'running' ELSE 'ended' END, due, is_cancelled, coalesce(request, x''),
-    x'', x'', body FROM unfinished;
-INSERT OR IGNORE INTO answers (owner, id, stored_at, status, provider, credential, model, input, output, body)
-    SELECT owner, id, kept, 'upstream', provider, credential, model, x'', x'', x'' FROM upstream_answers;
-CREATE TABLE answer_events (
-    answer    INTEGER NOT NULL,   -- the number of the answer
-    number    INTEGER NOT NULL,
-    stored_at REAL NOT NULL,
-    event     BLOB NOT NULL,
-    PRIMARY KEY (answer, number)
-) WITHOUT ROWID;
-CREATE INDEX oldest_answer_events ON answer_events (stored_at);
-INSERT INTO answer_events SELECT a.number, e.number, e.kept, e.event
-    FROM unfinished_events e JOIN answers a ON a.owner = e.owner AND a.id = e.id AND NOT a.is_deleted;
-DROP TABLE unfinished;
-DROP TABLE unfinished_events;
-DROP TABLE upstream_answers;
-"""
-"""An answer is `running` until its `deadline`, then `complete`, or `ended` without being so. One that is `upstream` is stored
-by its provider; the row says where: provider, name of the key, and the model that the client asked for."""
-
-
 def _count(tables: _Counted, *, also: _Counted | None = None) -> str:
     """The statements that count what is in tables, and from then on every change. `also` has triggers already."""
     counted = {**tables, **(also or {})}
@@ -316,3 +197,141 @@ def _owner(tables: _Counted, table: str, row: str) -> str:
 def _size(tables: _Counted, table: str, row: str) -> str:
     lengths = (f"coalesce(length({row}.{column}), 0)" for column in tables[table][1])
     return f"({_ROW_BYTES} + {' + '.join(lengths)})"
+
+
+_STORED_BYTES = "CREATE TABLE stored_bytes (owner TEXT PRIMARY KEY, bytes INTEGER NOT NULL) WITHOUT ROWID;\n"
+
+_CONVERSATION_TABLES = """
+CREATE TABLE conversations (
+    number   INTEGER PRIMARY KEY AUTOINCREMENT,
+    owner    TEXT NOT NULL,
+    id       TEXT NOT NULL,
+    created  REAL NOT NULL,
+    used     REAL NOT NULL,
+    metadata BLOB NOT NULL
+);
+CREATE UNIQUE INDEX known_conversations ON conversations (owner, id);
+CREATE INDEX idle_conversations ON conversations (used);
+CREATE TABLE conversation_items (
+    number       INTEGER PRIMARY KEY AUTOINCREMENT,
+    conversation INTEGER NOT NULL,
+    id           TEXT NOT NULL,
+    item         BLOB NOT NULL
+);
+CREATE UNIQUE INDEX known_conversation_items ON conversation_items (conversation, id);
+"""
+
+_ANSWER_TABLES = """
+CREATE UNIQUE INDEX known ON answers (owner, id) WHERE NOT is_deleted;
+CREATE INDEX leaves ON answers (stored_at, number) WHERE is_leaf AND status != 'upstream';
+CREATE INDEX upstream ON answers (stored_at, number) WHERE status = 'upstream';
+CREATE TABLE answer_events (
+    answer    INTEGER NOT NULL,   -- the number of the answer
+    number    INTEGER NOT NULL,
+    stored_at REAL NOT NULL,
+    event     BLOB NOT NULL,
+    PRIMARY KEY (answer, number)
+) WITHOUT ROWID;
+CREATE INDEX oldest_answer_events ON answer_events (stored_at);
+"""
+
+_TABLES = (
+    """
+CREATE TABLE answers (
+    number       INTEGER PRIMARY KEY AUTOINCREMENT,
+    owner        TEXT NOT NULL,
+    id           TEXT NOT NULL,
+    parent       INTEGER,                      -- the number of the response it continues
+    stored_at    REAL NOT NULL,                -- seconds since 1970
+    is_deleted   INTEGER NOT NULL DEFAULT 0,   -- here only because others build on it
+    is_leaf      INTEGER NOT NULL DEFAULT 1,   -- no response continues it
+    input        BLOB NOT NULL,
+    output       BLOB NOT NULL,
+    body         BLOB NOT NULL,
+    status       TEXT NOT NULL DEFAULT 'complete',
+    deadline     REAL NOT NULL DEFAULT 0,
+    is_cancelled INTEGER NOT NULL DEFAULT 0,
+    request      BLOB NOT NULL DEFAULT x'',
+    provider     TEXT NOT NULL DEFAULT '',
+    credential   TEXT NOT NULL DEFAULT '',
+    model        TEXT NOT NULL DEFAULT ''
+);
+CREATE INDEX children ON answers (parent);
+CREATE TABLE items (owner TEXT NOT NULL, id TEXT NOT NULL, number INTEGER NOT NULL, first INTEGER, behind INTEGER,
+    PRIMARY KEY (owner, id)) WITHOUT ROWID;
+CREATE INDEX item_homes ON items (number);
+"""
+    + _ANSWER_TABLES
+    + _CONVERSATION_TABLES
+    + _STORED_BYTES
+    + "".join(_triggers({**_ANSWERS_COUNTED, **_CONVERSATIONS_COUNTED}))
+)
+"""The tables of a new file. An answer is `running` until its `deadline`, then `complete`, or `ended` without being so. One
+that is `upstream` is stored by its provider; the row says where: provider, name of the key, and the model that was asked for."""
+
+# Migrations of older files, each in one transaction. A process of the version before that has the file open gets errors for
+# stored answers until it is replaced; everything else it answers as before.
+
+_BACKGROUND_ANSWERS = """
+CREATE TABLE unfinished (
+    owner        TEXT NOT NULL,
+    id           TEXT NOT NULL,
+    kept         REAL NOT NULL,
+    due          REAL NOT NULL,
+    is_cancelled INTEGER NOT NULL DEFAULT 0,
+    body         BLOB NOT NULL,
+    PRIMARY KEY (owner, id)
+) WITHOUT ROWID;
+"""
+
+_UPSTREAM_ANSWERS_AND_EVENTS = """
+CREATE TABLE upstream_answers (
+    owner      TEXT NOT NULL,
+    id         TEXT NOT NULL,
+    kept       REAL NOT NULL,
+    provider   TEXT NOT NULL,
+    credential TEXT NOT NULL,
+    model      TEXT NOT NULL,
+    PRIMARY KEY (owner, id)
+) WITHOUT ROWID;
+CREATE INDEX oldest_upstream_answers ON upstream_answers (kept);
+ALTER TABLE unfinished ADD COLUMN request BLOB;
+CREATE TABLE unfinished_events (
+    owner  TEXT NOT NULL,
+    id     TEXT NOT NULL,
+    number INTEGER NOT NULL,
+    kept   REAL NOT NULL,
+    event  BLOB NOT NULL,
+    PRIMARY KEY (owner, id, number)
+) WITHOUT ROWID;
+CREATE INDEX oldest_unfinished_events ON unfinished_events (kept);
+"""
+
+_ONE_TABLE_OF_ANSWERS = f"""
+DROP TRIGGER responses_added;
+DROP TRIGGER responses_removed;
+DROP TRIGGER responses_changed;
+DROP INDEX known;
+DROP INDEX leaves;
+ALTER TABLE responses RENAME TO answers;
+ALTER TABLE answers RENAME COLUMN kept TO stored_at;
+ALTER TABLE answers RENAME COLUMN is_gone TO is_deleted;
+ALTER TABLE answers ADD COLUMN status TEXT NOT NULL DEFAULT 'complete';
+ALTER TABLE answers ADD COLUMN deadline REAL NOT NULL DEFAULT 0;
+ALTER TABLE answers ADD COLUMN is_cancelled INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE answers ADD COLUMN request BLOB NOT NULL DEFAULT x'';
+ALTER TABLE answers ADD COLUMN provider TEXT NOT NULL DEFAULT '';
+ALTER TABLE answers ADD COLUMN credential TEXT NOT NULL DEFAULT '';
+ALTER TABLE answers ADD COLUMN model TEXT NOT NULL DEFAULT '';
+{_ANSWER_TABLES}
+INSERT OR IGNORE INTO answers (owner, id, stored_at, status, deadline, is_cancelled, request, input, output, body)
+    SELECT owner, id, kept, CASE WHEN due > 0 THEN 'running' ELSE 'ended' END, due, is_cancelled, coalesce(request, x''),
+    x'', x'', body FROM unfinished;
+INSERT OR IGNORE INTO answers (owner, id, stored_at, status, provider, credential, model, input, output, body)
+    SELECT owner, id, kept, 'upstream', provider, credential, model, x'', x'', x'' FROM upstream_answers;
+INSERT INTO answer_events SELECT a.number, e.number, e.kept, e.event
+    FROM unfinished_events e JOIN answers a ON a.owner = e.owner AND a.id = e.id AND NOT a.is_deleted;
+DROP TABLE unfinished;
+DROP TABLE unfinished_events;
+DROP TABLE upstream_answers;
+"""

@@ -7,6 +7,7 @@ import os
 import sqlite3
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -525,3 +526,32 @@ def test_a_file_of_the_version_before_has_everything(tmp_path: Path) -> None:
         with state.file.reading() as db:
             tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     assert not tables & {"responses", "unfinished", "unfinished_events", "upstream_answers"}
+
+
+def shape_of(path: Path) -> dict[str, object]:
+    """The tables with their columns, and everything on them."""
+    with closing(sqlite3.connect(path)) as db:
+        rows = db.execute("SELECT type, name, sql FROM sqlite_master WHERE sql IS NOT NULL").fetchall()
+        return {
+            name: sorted(db.execute(f"SELECT * FROM pragma_table_info('{name}')"), key=lambda column: column[1])
+            if kind == "table"
+            else " ".join(sql.replace('"', "").split())
+            for kind, name, sql in rows
+        }
+
+
+def without_places(shape: dict[str, object]) -> dict[str, object]:
+    """Columns by name: those that came later are last in an older file."""
+    return {
+        name: [column[1:] for column in columns] if isinstance(columns, list) else columns
+        for name, columns in shape.items()
+    }
+
+
+def test_a_file_of_the_version_before_gets_the_tables_of_a_new_one(tmp_path: Path) -> None:
+    older, new = tmp_path / "older.db", tmp_path / "new.db"
+    with closing(sqlite3.connect(older)) as old:
+        old.executescript((Path(__file__).parent / "older_state.sql").read_text())
+    for path in (older, new):
+        StateFile(path).close()
+    assert without_places(shape_of(older)) == without_places(shape_of(new))

@@ -26,7 +26,8 @@ _MEMORY = ":memory:"
 
 
 class SqliteFile:
-    """An open SQLite file with our header. A new one gets `tables`, an older one the `migrations` it lacks.
+    """An open SQLite file with our header. A new one gets `tables`, which are of version `tables_schema` (by default the oldest
+    that `migrations` start from); then it gets, as an older one, the `migrations` it lacks.
 
     A migration, by the version it starts from, only adds: programs that have the file open can still read what they know.
     """
@@ -42,6 +43,7 @@ class SqliteFile:
         read_only: bool,
         create: bool,
         migrations: Mapping[int, str] = MappingProxyType({}),
+        tables_schema: int | None = None,
         is_shareable: bool = False,
     ) -> None:
         """`is_shareable`: what is in it may be read by others, so its mode is not warned about."""
@@ -51,6 +53,7 @@ class SqliteFile:
         self._application_id = application_id
         self._schema = schema
         self._migrations = migrations
+        self._tables_schema = schema - len(migrations) if tables_schema is None else tables_schema
         self.schema = 0
         """The version of what is in the file; below ours only if it was opened for reading."""
         self._lock = threading.RLock()
@@ -234,7 +237,7 @@ class SqliteFile:
                 return
             _run(db, tables)
             db.execute(f"PRAGMA application_id = {self._application_id}")
-            self.schema = self._schema - len(self._migrations)
+            self.schema = self._tables_schema
             self._apply_migrations(db)
 
     def _migrate(self) -> None:
