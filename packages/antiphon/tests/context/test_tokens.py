@@ -96,6 +96,15 @@ def test_a_request_takes_what_was_last_reported_plus_what_came_since() -> None:
     assert gauge.tokens(history.snapshot()) == 53
 
 
+def test_nothing_is_counted_where_the_report_says_it_all() -> None:
+    """Loading the tokenizer takes a tenth of a second, and its first use two more."""
+    history = AgentHistory()
+    history.append(ModelInputEntry.of("hello world"))
+    history.append(ModelOutputEntry((Text("hi"),), metadata=reported(3, 50)))
+    gauge = ContextGauge(TokenLedger())
+    assert gauge.tokens(history.snapshot(), fixed=lambda: pytest.fail("tools were counted")) == 53
+
+
 @pytest.mark.parametrize(("prompt", "ratio"), [(1, 1.0), (100_000, 3.0)])
 def test_the_ratio_is_between_one_and_three(prompt: int, ratio: float) -> None:
     history = AgentHistory()

@@ -12,6 +12,7 @@ import pytest
 
 from antiphon.errors import AntiphonError
 from antiphon.http.messages import ClientRequest, Response
+from antiphon.page import bundle
 from antiphon.page.bundle import SHARED, bundle_script, modules_of
 from antiphon.page.files import PageFiles
 
@@ -122,3 +123,32 @@ def test_fonts_come_with_their_licence() -> None:
         "mono-ext.woff2",
     }
     assert modules_of(SHARED / "texts.js") == [SHARED / "storage.js", SHARED / "texts.js"]
+
+
+def test_modules_are_read_once_however_often_they_are_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    depth = 20
+    for number in range(depth):
+        (tmp_path / f"m{number}.js").write_text(
+            f'import {{ a }} from "./m{number + 1}.js";\nimport {{ b }} from "./n{number}.js";\n'
+        )
+        (tmp_path / f"n{number}.js").write_text(
+            f'import {{ a }} from "./m{number + 1}.js";\nexport const b = 1;\nexport const a = 1;\n'
+        )
+    (tmp_path / f"m{depth}.js").write_text("export const a = 1;\n")
+    read: list[Path] = []
+
+    def read_text(path: Path) -> str:
+        read.append(path)
+        return path.read_text()
+
+    monkeypatch.setattr(bundle, "_read", read_text)
+    assert len(modules_of(tmp_path / "m0.js")) == 2 * depth + 1
+    assert len(read) == 2 * depth + 1
+
+
+def test_an_unchanged_page_is_not_read_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = PageFiles(folder, ["parts/look.css"])
+    first = files.read("index.html")
+    monkeypatch.setattr(bundle, "_read", lambda path: pytest.fail(f"{path} was read again"))
+    assert first is not None
+    assert files.read("index.html") is first

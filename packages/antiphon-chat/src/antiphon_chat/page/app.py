@@ -34,6 +34,8 @@ Handler: TypeAlias = Callable[[ChatRequest], Awaitable[Response]]
 
 ASSETS = Path(__file__).with_name("assets")
 STYLES = ("theme.css", "base.css", "layout.css", "thread.css", "cards.css", "history.css", "settings.css")
+PAGE = PageFiles(ASSETS, STYLES, sandboxed="diagram")
+"""One for all: its files are read and compressed once."""
 _PAGE = "/chat/page/"
 _CODES = {
     408: "timeout",
@@ -101,11 +103,11 @@ class ChatApp(Application):
         *,
         keys: Callable[[], ClientKeys] = lambda: _NO_KEYS,
         rules: Callable[[], OriginRules] = OriginRules,
-        page: PageFiles | None = None,
+        page: PageFiles = PAGE,
     ) -> None:
         self.chat = chat
         self._admission = AccessControl(keys, rules)
-        self._page = page or PageFiles(ASSETS, STYLES, sandboxed="diagram")
+        self._page = page
         self._is_closing = False
 
     def admit(self, request: ClientRequest) -> RequestHandler | Response:

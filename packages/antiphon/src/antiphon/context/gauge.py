@@ -48,12 +48,11 @@ class ContextGauge:
         if reported is None:
             return self.count(shown) + fixed()
         output, usage = reported
-        ratio = self.ratio(snapshot, shown, fixed)
         is_measure = readers is None or output.origin is None or output.origin.name in readers
         if is_measure and output.sequence_number > snapshot.last_change:
             later = self._count_since(shown, output) - self.ledger.tokens_of(output)
-            return usage.total + math.ceil(later * ratio / MARGIN)
-        return math.ceil((self.count(shown) + fixed()) * ratio)
+            return usage.total + (math.ceil(later * self.ratio(snapshot, shown, fixed) / MARGIN) if later else 0)
+        return math.ceil((self.count(shown) + fixed()) * self.ratio(snapshot, shown, fixed))
 
     def room(
         self, limit: int, snapshot: AgentHistorySnapshot, shown: Sequence[ContextEntry], fixed: Callable[[], int]

@@ -8,7 +8,7 @@ Modules that all pages share are imported as `antiphon/….js`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from antiphon.errors import AntiphonError
@@ -24,7 +24,7 @@ _COMMENT = re.compile(r"^[ \t]*(?:/\*(?:[^*]|\*(?!/))*\*/|//[^\n]*)[ \t]*\n", re
 
 def bundle_script(main: Path) -> bytes:
     """The module `main` and everything it imports, as one script."""
-    order = {path: number for number, path in enumerate(_in_order(main, ()))}
+    order = {path: number for number, path in enumerate(modules_of(main))}
     modules = "".join(_module(path, order) for path in order)
     return f'"use strict";\n{modules}'.encode()
 
@@ -37,17 +37,21 @@ def bundle_styles(files: Sequence[Path]) -> bytes:
 
 def modules_of(main: Path) -> list[Path]:
     """The module `main` and everything it imports, in the order in which they run."""
-    return list(dict.fromkeys(_in_order(main, ())))
+    order: dict[Path, None] = {}
+    _add_in_order(main, (), order)
+    return list(order)
 
 
-def _in_order(path: Path, importing: tuple[Path, ...]) -> Iterator[Path]:
+def _add_in_order(path: Path, importing: tuple[Path, ...], order: dict[Path, None]) -> None:
     if path in importing:
         circle = " imports ".join(one.name for one in (*importing[importing.index(path) :], path))
         raise AntiphonError(f"modules import each other: {circle}")
+    if path in order:
+        return
     if path.suffix == ".js":
         for found in _IMPORT.finditer(_read(path)):
-            yield from _in_order(_resolve(path, found["path"]), (*importing, path))
-    yield path
+            _add_in_order(_resolve(path, found["path"]), (*importing, path), order)
+    order[path] = None
 
 
 def _module(path: Path, order: dict[Path, int]) -> str:

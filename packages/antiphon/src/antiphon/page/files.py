@@ -72,7 +72,8 @@ class PageFiles:
         self._styles = styles
         self._policy = f"{policy}; frame-src 'self'" if sandboxed else policy
         self._sandboxed = sandboxed
-        self._sent: dict[str, tuple[tuple[int, ...], PageFile]] = {}
+        self._sent: dict[str, tuple[dict[Path, int], PageFile]] = {}
+        """The files with what they are made of, and when that was last changed."""
 
     def answer(self, request: ClientRequest, name: str) -> Response | None:
         """The response with the file of that name, 304 if the browser has it, or None if there is no such file."""
@@ -97,13 +98,13 @@ class PageFiles:
 
     def read(self, name: str) -> PageFile | None:
         """The file of that name, made again if a file that it is made of has changed."""
-        sources = self._sources(name)
-        if not sources:
-            return None
-        state = tuple(source.stat().st_mtime_ns for source in sources)
         known = self._sent.get(name)
-        if known is None or known[0] != state:
-            known = self._sent[name] = (state, self._made(name, sources))
+        if known is None or not _are_unchanged(known[0]):
+            sources = self._sources(name)
+            if not sources:
+                return None
+            changed = {source: source.stat().st_mtime_ns for source in sources}
+            known = self._sent[name] = (changed, self._made(name, sources))
         return known[1]
 
     def _sources(self, name: str) -> list[Path]:
@@ -144,3 +145,10 @@ class PageFiles:
         file = self.read(found["name"].decode())
         digest = b"?v=" + file.tag.encode() if file is not None else b""
         return found["before"] + found["name"] + digest + found["after"]
+
+
+def _are_unchanged(sources: Mapping[Path, int]) -> bool:
+    try:
+        return all(source.stat().st_mtime_ns == changed for source, changed in sources.items())
+    except FileNotFoundError:
+        return False
