@@ -21,9 +21,9 @@ from msgspec import structs
 
 from antiphon.errors import StoreError, StoreReadOnly
 from antiphon.history.location import data_folder, display_location, ensure_private_folder, is_postgres_url
-from antiphon.history.sql.database import Database, PostgresDatabase, SqliteDatabase
+from antiphon.history.sql.database import Database
 from antiphon.history.sql.schema import Migration, migrate
-from antiphon.history.sql.sqlite_file import SqliteFile
+from antiphon.history.sql.sqlite_file import SqliteDatabase, SqliteFile
 from antiphon.prices.table import PriceTable
 from antiphon.providers.keys.secret import Credential
 from antiphon_gateway.config.settings import Config
@@ -234,7 +234,7 @@ def _open(address: str, *, create: bool, read_only: bool) -> Database:
 
 
 def _open_postgres(address: str, *, create: bool, read_only: bool) -> Database:
-    from antiphon.history.sql.postgres_connections import Address, Connections
+    from antiphon.history.sql.postgres_connections import Address, Connections, PostgresDatabase
 
     parsed = Address.of(address)
     # Beside the schema of a history, whose migrations are numbered on their own.

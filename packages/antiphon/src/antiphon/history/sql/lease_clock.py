@@ -18,15 +18,10 @@ from functools import cached_property
 
 from antiphon.history.codec import EARLIEST, LATEST, from_microseconds
 from antiphon.history.sql.schema import UNTOUCHED
-from antiphon.history.sql.sqlite_file import SqliteFile
+from antiphon.history.sql.sqlite_file import SqliteFile, wall_time
 
 _SECOND = 1_000_000
 _KNOWN = "SELECT boot, ahead FROM lease_clock"
-
-
-def wall_time() -> int:
-    """The microseconds since 1970, by the clock of the machine."""
-    return time.time_ns() // 1_000
 
 
 def boot_id() -> str:

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 from antiphon.errors import UnknownConversation
 from antiphon.history.codec import StoredRow, row_checksum, to_microseconds
 from antiphon.history.entries import HistoryEntry
-from antiphon.history.sql.database import PostgresDatabase, with_zone
 from antiphon.history.sql.dialect import Dialect, EntryRow
-from antiphon.history.sql.postgres_connections import Address, Connections
+from antiphon.history.sql.postgres_connections import Address, Connections, PostgresDatabase, with_zone
 from antiphon.history.sql.runs import FROM_RUNS, IS_WAITING
 from antiphon.history.sql.schema import migrate
 from antiphon.history.sql.search_index import TsvectorIndex

@@ -28,7 +28,6 @@ from antiphon.history.codec import (
     to_microseconds,
 )
 from antiphon.history.entries import HistoryEntry
-from antiphon.history.sql.database import SqliteDatabase
 from antiphon.history.sql.dialect import ROWS_AT_ONCE, Dialect, EntryRow
 from antiphon.history.sql.lease_clock import LeaseClock
 from antiphon.history.sql.runs import FROM_RUNS, IS_WAITING
@@ -43,7 +42,7 @@ from antiphon.history.sql.schema import (
     UNTOUCHED,
 )
 from antiphon.history.sql.search_index import Fts5Index
-from antiphon.history.sql.sqlite_file import SqliteFile
+from antiphon.history.sql.sqlite_file import SqliteDatabase, SqliteFile
 from antiphon.history.sql.store import HistoryStore
 from antiphon.history.store import ConversationRow
 

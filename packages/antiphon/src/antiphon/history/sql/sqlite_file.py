@@ -1,4 +1,4 @@
-"""`SqliteFile`: an SQLite file that is opened, migrated, read and written, with its errors translated.
+"""`SqliteFile`: an SQLite file that is opened, migrated, read and written, with its errors translated; `SqliteDatabase` over it.
 
 Every thread reads through a connection of its own, and in WAL mode reading never waits. Writing goes through one connection
 under a lock; other processes wait at SQLite's lock, at most `timeout` seconds. Nothing but this module sees an
@@ -9,20 +9,29 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import sqlite3
 import threading
 import time
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
+from datetime import datetime
+from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import msgspec
+
 from antiphon.errors import StoreDamaged, StoreError, StoreFull, StoreLocked, StoreReadOnly
+from antiphon.history.codec import from_microseconds, to_microseconds
+from antiphon.history.sql.database import Database, Rows
 from antiphon.private_files import create_private_file, warn_if_exposed
+from antiphon.text import replace_lone_surrogates
 
 _MEMORY = ":memory:"
+_ROWS_IN_STATEMENT = 100
 
 
 class SqliteFile:
@@ -250,6 +259,82 @@ class SqliteFile:
             _run(db, self._migrations[version])
         db.execute(f"PRAGMA user_version = {self._schema}")
         self.schema = self._schema
+
+
+class SqliteDatabase(Database):
+    """One SQLite file."""
+
+    def __init__(self, file: SqliteFile) -> None:
+        self.file = file
+        self.location = file.path
+
+    def one_of(self, column: str, name: str) -> str:
+        return f"{column} IN (SELECT value FROM json_each(:{name}))"
+
+    def rows(self, statement: str, *, replan: bool = False, **values: Any) -> Rows:  # noqa: ARG002 - for PostgreSQL
+        return self.file.read(statement, self._bound(statement, values))
+
+    def connection(self) -> AbstractContextManager[sqlite3.Connection]:
+        return self.file.writing()
+
+    def transaction(self) -> AbstractContextManager[sqlite3.Connection]:
+        return self.file.transaction()
+
+    def execute(self, db: sqlite3.Connection, statement: str, **values: object) -> Rows:
+        return db.execute(statement, self._bound(statement, values)).fetchall()
+
+    def _bound(self, statement: str, values: Mapping[str, object]) -> dict[str, object]:
+        bound: dict[str, object] = dict(values)
+        for name, value in values.items():
+            if type(value) is not int:
+                bound[name] = _bind_for_sqlite(value)
+        for name in _time_names(statement):
+            bound[name] = self.time(name, values)
+        return bound
+
+    def execute_many(self, db: sqlite3.Connection, statement: str, rows: Iterable[Mapping[str, object]]) -> None:
+        db.executemany(statement, rows)
+
+    def insert_many(
+        self, db: sqlite3.Connection, table: str, columns: Sequence[str], rows: Sequence[tuple[Any, ...]]
+    ) -> None:
+        # Many rows in one statement: each statement releases the interpreter's lock and has to wait for it again.
+        row_text = f"({', '.join('?' * len(columns))})"
+        for start in range(0, len(rows), _ROWS_IN_STATEMENT):
+            chunk = rows[start : start + _ROWS_IN_STATEMENT]
+            statement = f"INSERT INTO {table} ({', '.join(columns)}) VALUES {', '.join([row_text] * len(chunk))}"
+            db.execute(statement, [value for row in chunk for value in row])
+
+    def time(self, name: str, values: Mapping[str, Any]) -> int:  # noqa: ARG002 - leases have more names
+        """The value of a name of a time (`:now`, `:lease_end`, …)."""
+        return wall_time()
+
+    def lock(self, db: sqlite3.Connection, name: str, *, shared: bool = False) -> None:
+        pass  # there is one transaction at a time
+
+    def to_datetime(self, value: Any) -> datetime:
+        return from_microseconds(value)
+
+    def close(self) -> None:
+        self.file.close()
+
+
+def wall_time() -> int:
+    """The microseconds since 1970, by the clock of the machine."""
+    return time.time_ns() // 1_000
+
+
+@cache
+def _time_names(statement: str) -> tuple[str, ...]:
+    return tuple(set(re.findall(r":(now|lease_now|lease_end|never)\b", statement)))
+
+
+def _bind_for_sqlite(value: object) -> object:
+    if isinstance(value, str):
+        return replace_lone_surrogates(value)
+    if isinstance(value, datetime):
+        return to_microseconds(value)
+    return msgspec.json.encode(value).decode() if isinstance(value, list | tuple | dict) else value
 
 
 class _Errors:
