@@ -41,7 +41,7 @@ class Target:
 
 def limited_rows() -> list[Any]:
     tables: list[tuple[str, ParameterTable]] = [
-        (name, import_module(f"antiphon.wire.{name.replace('-', '_')}.parameters").PARAMETER_TABLE) for name in FORMATS
+        (name, import_module(f"antiphon.wire.{name.replace('-', '_')}.limits").PARAMETER_TABLE) for name in FORMATS
     ]
     return [
         pytest.param(row, id=f"{name} {row.key}")

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from antiphon.parts import Native, Part
-from antiphon.wire.anthropic.limits import MARKED_MESSAGES
 from antiphon.wire.rules import name_set
 from antiphon.wire.spec import FormatSignature, FormatSpec, MediaBlocks, SequenceRule, ServerCompaction
 
@@ -54,7 +53,7 @@ SPEC = FormatSpec(
     reads_pasted=True,
     calls_need_tools=True,
     tool_parameters=frozenset({"mcp_servers"}),
-    marked_messages=MARKED_MESSAGES,
+    marked_messages=2,  # beside the tools and the system prompt: four in all (AN-18)
     compaction=ServerCompaction(_compaction, least_tokens=50_000, beta="compact-2026-01-12"),
     signature=FormatSignature(
         body_keys=name_set("system anthropic_version stop_sequences"),

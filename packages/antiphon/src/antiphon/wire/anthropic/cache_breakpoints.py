@@ -18,7 +18,8 @@ from typing import Any, TypeAlias
 
 from msgspec import Struct, structs
 
-from antiphon.wire.anthropic.limits import MARKED_MESSAGES, UNMARKED_BLOCKS
+from antiphon.wire.anthropic import SPEC
+from antiphon.wire.anthropic.limits import UNMARKED_BLOCKS
 from antiphon.wire.anthropic.shapes import TextShape, block_type, field_of
 from antiphon.wire.loss import Loss
 from antiphon.wire.request import ModelRequest, PromptCaching, count_leading_system
@@ -107,8 +108,8 @@ def mark_body(request: ModelRequest, caching: PromptCaching, body: dict[str, Any
     mark = _ONE_HOUR if caching.lifetime == "1h" else _FIVE_MINUTES
     left = 4 if limit is None else limit
     wanted = [0, *sorted(set(caching.ends) - {0})[-2:]] if caching.ends else []
-    if len(wanted) < MARKED_MESSAGES + 1:
-        wanted += [place for place in range(MARKED_MESSAGES) if place not in wanted]
+    if len(wanted) < SPEC.marked_messages + 1:
+        wanted += [place for place in range(SPEC.marked_messages) if place not in wanted]
     left -= _mark_user_messages(body["messages"], caching.volatile_parts, mark, sorted(wanted[: max(0, left)]))
     if left > 0 and system and (marked := _mark_last(system, mark)) is not None:
         body["system"] = marked

@@ -34,9 +34,8 @@ from antiphon.parts import (
 )
 from antiphon.wire.anthropic import FORMAT
 from antiphon.wire.anthropic.cache_breakpoints import Breakpoints, can_be_marked
-from antiphon.wire.anthropic.limits import is_blank
+from antiphon.wire.anthropic.limits import Target, is_blank
 from antiphon.wire.anthropic.media import read_document, read_image, write_document, write_image
-from antiphon.wire.anthropic.parameters import Target
 from antiphon.wire.anthropic.shapes import (
     BLOCKS,
     CallShape,

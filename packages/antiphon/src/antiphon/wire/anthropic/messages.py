@@ -18,8 +18,7 @@ from msgspec import Struct
 from antiphon.parts import Native, Part, Text, ToolCallRequest, ToolCallResult
 from antiphon.wire.anthropic import FORMAT
 from antiphon.wire.anthropic.content import READERS, ContentWriter, collapse_text, read_block
-from antiphon.wire.anthropic.limits import SERVER_CALLS, is_blank, is_server_block
-from antiphon.wire.anthropic.parameters import Target
+from antiphon.wire.anthropic.limits import SERVER_CALLS, Target, is_blank, is_server_block
 from antiphon.wire.anthropic.shapes import (
     SOURCE,
     TextShape,

@@ -3,34 +3,58 @@
 A parameter that other formats have too becomes a field of the request; every other one, or a malformed one, is kept in
 `native["anthropic"]` and written last. The system prompt is a leading `system` message. docs/architecture.md lists what is
 normalised. Added without a loss: `max_tokens` (4096, more if the thinking budget needs it) and text in an empty failed result.
+
+Reasoning that was read here has a source and is written in the same way: a budget is `enabled`, plain yes `adaptive`,
+plain no `disabled`, and an effort alone stays alone. Reasoning of other formats is only an amount: it becomes adaptive thinking
+with an effort on models known to accept that, and a budget on all others. Where a model rejects one (AN-19, AN-32), the other
+is used.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from antiphon.parts import Native, Text
+from msgspec import structs
+
+from antiphon.parts import Native, NativeExtras, Text
 from antiphon.wire.anthropic import FORMAT
 from antiphon.wire.anthropic.cache_breakpoints import mark_body
 from antiphon.wire.anthropic.content import collapse_text, read_value
-from antiphon.wire.anthropic.dialects import get_dialect, ignored_loss
-from antiphon.wire.anthropic.limits import HOST_PARAMETERS
-from antiphon.wire.anthropic.messages import MessageListWriter, read_messages
-from antiphon.wire.anthropic.parameters import (
+from antiphon.wire.anthropic.dialects import fit_request, fit_temperature, get_dialect, ignored_loss
+from antiphon.wire.anthropic.limits import (
     DEFAULT_MAX_TOKENS,
+    EFFORTS,
+    HOST_PARAMETERS,
     MAX_TOKENS,
+    MIN_BUDGET,
     PARAMETER_TABLE,
     VERSION,
-    ParameterWriter,
-    read_parameter,
+    refusals,
     target_for,
 )
+from antiphon.wire.anthropic.messages import MessageListWriter, read_messages
 from antiphon.wire.anthropic.rules import RULES
-from antiphon.wire.anthropic.shapes import MessageShape, fit_message
+from antiphon.wire.anthropic.shapes import SOURCE, MessageShape, fit_message
 from antiphon.wire.anthropic.tools import read_tool, read_tool_choice, write_tool_choice, write_tools
-from antiphon.wire.request import Message, ModelRequest, PromptCaching
+from antiphon.wire.loss import Loss, lose_native
+from antiphon.wire.parameters import lose_fields
+from antiphon.wire.parameters.reasoning import ReasoningForms, plan_reasoning
+from antiphon.wire.provenance import is_from
+from antiphon.wire.request import Message, ModelRequest, OutputFormat, PromptCaching, Reasoning
+from antiphon.wire.request_writer import RequestWriter
+from antiphon.wire.schema import grammar_policy, rewrite
 from antiphon.wire.shapes import RequestReader, list_of_entries
 
+_DISPLAYS = {"omitted": "omitted", "summarized": "summarized"}
+_REASONING = ReasoningForms(
+    rule="AN-19",
+    effort_rule="AN-32",
+    modes=("off", "budget", "adaptive", "effort"),
+    words={"minimal": "low"},
+    shown=_DISPLAYS | dict.fromkeys(("auto", "concise", "detailed"), "summarized") | {"none": "omitted"},
+    combines=True,
+    min_budget=MIN_BUDGET,
+)
 _fit_max_tokens = MAX_TOKENS.limit.fit  # type: ignore[union-attr]
 
 
@@ -47,7 +71,7 @@ def _build_request(entries: list[Any], unread: dict[str, Any]) -> ModelRequest:
             fields["tools"] = tuple([read_tool(tool) for tool in value])
         elif name == "tool_choice" and type(value) is dict and (choice := read_tool_choice(value)) is not None:
             fields["tool_choice"], fields["parallel_tool_calls"] = choice
-        elif not read_parameter(name, value, fields, extras):
+        elif not _read_parameter(name, value, fields, extras):
             extras[name] = value
     native = {FORMAT: extras} if extras else None
     return ModelRequest(messages=(*leading, *messages), native=native, **fields)
@@ -63,7 +87,62 @@ def _read_system(system: str | list[Any]) -> tuple[Message, ...]:
     return (Message("system", parts),) if parts else ()
 
 
-class Writer(ParameterWriter):
+def _read_parameter(name: str, value: Any, fields: dict[str, Any], extras: dict[str, Any]) -> bool:
+    """Read a parameter that other formats have too; False if it is unknown or malformed."""
+    if name == "thinking" and (reasoning := _read_thinking(value)) is not None:
+        effort = fields["reasoning"].effort if "reasoning" in fields else None
+        fields["reasoning"] = structs.replace(reasoning, effort=effort)
+    elif name == "output_format" and "output_format" not in fields and (schema := _format_schema(value)) is not None:
+        # An older beta had the format here; its source records it.
+        fields["output_format"] = OutputFormat("json_schema", schema, source=SOURCE)
+    elif name == "output_config" and type(value) is dict:
+        config = {key: inner for key, inner in value.items() if inner is not None}
+        _read_output_config(config, fields)
+        if config:
+            extras[name] = config
+    else:
+        return False
+    return True
+
+
+def _read_output_config(config: dict[str, Any], fields: dict[str, Any]) -> None:
+    """Move effort and format out of `config`."""
+    if config.get("effort") in EFFORTS:
+        reasoning = fields.get("reasoning") or Reasoning(source=SOURCE)
+        fields["reasoning"] = structs.replace(reasoning, effort=config.pop("effort"))
+    schema = _format_schema(config.get("format"))
+    if schema is not None and "output_format" not in fields:
+        del config["format"]
+        fields["output_format"] = OutputFormat("json_schema", schema)
+
+
+def _format_schema(output_format: Any) -> dict[str, Any] | None:
+    match output_format:
+        case {"type": "json_schema", "schema": dict(schema)} if len(output_format) == 2:
+            return schema
+    return None
+
+
+def _read_thinking(thinking: Any) -> Reasoning | None:
+    """The reasoning settings in `thinking`; None if they are unknown."""
+    match thinking:
+        case {"type": "enabled", "budget_tokens": int(budget), **rest} if budget > 0 and type(budget) is int:
+            return _read_display(Reasoning(budget_tokens=budget, enabled=True, source=SOURCE), rest)
+        case {"type": "adaptive", **rest}:
+            return _read_display(Reasoning(enabled=True, source=SOURCE), rest)
+        case {"type": "disabled", **rest} if not rest:
+            return Reasoning(enabled=False, source=SOURCE)
+    return None
+
+
+def _read_display(reasoning: Reasoning, other: dict[Any, Any]) -> Reasoning | None:
+    display = other.get("display")
+    if other.keys() - {"display"} or (display is not None and (type(display) is not str or display not in _DISPLAYS)):
+        return None
+    return Reasoning(reasoning.effort, reasoning.budget_tokens, True, display, source=SOURCE)
+
+
+class Writer(RequestWriter):
     """Writes a body of the Messages API; `options.version` is the `anthropic-version` it will be sent with."""
 
     format = FORMAT
@@ -116,3 +195,72 @@ class Writer(ParameterWriter):
         has_effect = self.host is None or self.host.caches_marked_prompts
         if has_effect and not self.breakpoints:
             mark_body(self.request, caching, body, self.model.cache_breakpoints)
+
+    def write_parameters(self, body: dict[str, Any]) -> None:
+        request = self.request
+        if self.host is not None:
+            self.request = request = fit_request(request, self.host, body, self.losses)
+        if request.reasoning is not None or request.output_format is not None:
+            self._write_thinking_and_format(request, body)
+            self.fix("reasoning", body)
+        refused = refusals(request.temperature, request.top_p, request.top_k, body.get("thinking"), self.target)
+        PARAMETER_TABLE.write(request, body, self.model, self.losses, refused=refused)
+        if self.host is not None:
+            fit_temperature(self.host, body, self.losses)
+        if request.native is not None:
+            self._write_extras(request.native, body)
+        if self.breakpoints:
+            self.fix("breakpoints", body)
+
+    def _write_thinking_and_format(self, request: ModelRequest, body: dict[str, Any]) -> None:
+        config: dict[str, Any] = {}
+        if request.reasoning is not None:
+            self._write_thinking(request.reasoning, body, config)
+        output_format = request.output_format
+        if output_format is not None and (written := self._output_format(output_format)) is not None:
+            if is_from(output_format, FORMAT):
+                body["output_format"] = written
+            else:
+                config["format"] = written
+        if config:
+            body["output_config"] = config
+
+    def _write_thinking(self, reasoning: Reasoning, body: dict[str, Any], config: dict[str, Any]) -> None:
+        """Set `thinking` in the body, and the effort in its `output_config`."""
+        lose_native(self.losses, "reasoning", reasoning.native, FORMAT)
+        plan = plan_reasoning(reasoning, self.model, _REASONING, self.losses, is_own=is_from(reasoning, FORMAT))
+        if plan.effort is not None:
+            config["effort"] = plan.effort
+        if plan.enabled is None:
+            return
+        thinking: dict[str, Any] = {"type": "adaptive" if plan.enabled else "disabled"}
+        if plan.enabled and plan.budget is not None:
+            thinking = {"type": "enabled", "budget_tokens": plan.budget}
+        if plan.enabled and plan.shown is not None:
+            thinking["display"] = plan.shown
+        body["thinking"] = thinking
+
+    def _output_format(self, output_format: OutputFormat) -> dict[str, Any] | None:
+        losses = self.losses
+        lose_native(losses, "output_format", output_format.native, FORMAT)
+        if output_format.kind == "text":
+            return None
+        reason = "Anthropic accepts only the schema of an output format; dropped"
+        lose_fields(output_format, "output_format", ("name", "description"), reason, losses)
+        if output_format.strict is False:
+            losses.append(Loss("output_format.strict", "strict", "output formats are always strict; sent as strict"))
+        if output_format.kind == "json_object" or output_format.schema is None:
+            reason = "Anthropic requires a schema for an output format; dropped (AN-32)"
+            losses.append(Loss("output_format", output_format.kind, reason))
+            return None
+        policy = grammar_policy(self.model, "AN-32", "an output format")
+        return {"type": "json_schema", "schema": rewrite(output_format.schema, policy, losses, "output_format.schema")}
+
+    def _write_extras(self, native: NativeExtras, body: dict[str, Any]) -> None:
+        lose_native(self.losses, "native", native, FORMAT)
+        for name, value in self.own.items():
+            if name in ("system", "thinking") and name in body:  # malformed (AN-03, AN-19), and something else was sent
+                self.losses.append(Loss(f"native.{name}", name, "not as the API has it; dropped"))
+                continue
+            is_shared = name in ("metadata", "output_config") and type(value) is dict and type(body.get(name)) is dict
+            body[name] = {**body[name], **value} if is_shared else value

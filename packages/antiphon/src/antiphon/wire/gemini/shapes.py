@@ -1,8 +1,7 @@
 """The contents and parts of Gemini as structs, for the reader and the writer.
 
 A content of parts in camelCase, as nearly all are, is decoded as it is. Any other part is split by `fit_part`: its data, in
-either spelling, is in the shape; the fields beside it are what its `Loose` has more. What the API accepts is here as data too,
-for the writer and the checks (the ids are those of `rules`).
+either spelling, is in the shape; the fields beside it are what its `Loose` has more.
 """
 
 from __future__ import annotations
@@ -13,15 +12,8 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from antiphon.wire.gemini.native import field_spellings, split_fields
-from antiphon.wire.rules import name_list, name_set
+from antiphon.wire.rules import name_list
 from antiphon.wire.shapes import Loose, Shape, Shapes
-
-PARAMETERS = name_set(
-    "contents model systemInstruction tools toolConfig safetySettings generationConfig cachedContent labels serviceTier"
-    " modelArmorConfig store"
-)
-"""GM-18."""
-PARAMETER_SPELLINGS = field_spellings(PARAMETERS)
 
 DATA_FIELDS = name_list(
     "text inlineData functionCall functionResponse fileData executableCode codeExecutionResult toolCall toolResponse"
@@ -29,12 +21,6 @@ DATA_FIELDS = name_list(
 """A part has one of these (GM-04)."""
 OTHER_PART_FIELDS = ("thought", "thoughtSignature", "videoMetadata", "mediaResolution", "partMetadata")
 PART_SPELLINGS = field_spellings((*DATA_FIELDS, *OTHER_PART_FIELDS))
-
-MODES = ("MODE_UNSPECIFIED", "AUTO", "ANY", "NONE", "VALIDATED")
-"""Of function calling, each at its number (GM-13)."""
-SERVICE_TIERS = ("flex", "standard", "priority")
-NOT_WITH_CACHED_CONTENT = ("tools", "toolConfig", "systemInstruction")
-"""GM-19."""
 
 
 class CallShape(Shape):

@@ -17,9 +17,9 @@ import msgspec
 from antiphon.parts import Native
 from antiphon.wire.gemini import FORMAT
 from antiphon.wire.gemini.content import NAMES
+from antiphon.wire.gemini.limits import MODES
 from antiphon.wire.gemini.native import as_list, field_spellings, native_extras, split_fields
 from antiphon.wire.gemini.schema import as_json_schema
-from antiphon.wire.gemini.shapes import MODES
 from antiphon.wire.loss import Loss, own_extras
 from antiphon.wire.request import ToolChoice, ToolDefinition
 from antiphon.wire.schema import SchemaCache

@@ -37,7 +37,7 @@ from antiphon.parts import (
 from antiphon.wire.capabilities import Capabilities
 from antiphon.wire.capabilities.accepted_media import fit_medium, locate
 from antiphon.wire.gemini_interactions import FORMAT
-from antiphon.wire.gemini_interactions.limits import RESULT_CONTENT, media_types
+from antiphon.wire.gemini_interactions.limits import NAME, RESULT_CONTENT, media_types
 from antiphon.wire.gemini_interactions.shapes import (
     CONTENTS,
     ENTRIES,
@@ -61,7 +61,6 @@ from antiphon.wire.tools.call_arguments import arguments_object, parse_json_obje
 from antiphon.wire.tools.call_ids import IdMapper
 from antiphon.wire.tools.names import tool_names
 
-NAME = "the Interactions API"
 NAMES = tool_names(FORMAT)
 CALL_IDS = IdMapper(r"(?s:.+)")
 """An id of a call must not be empty (GI-04)."""

@@ -14,8 +14,8 @@ from typing import Any
 from antiphon.parts import Native, Refusal, Text, ToolCallResult
 from antiphon.wire.capabilities import Capabilities
 from antiphon.wire.gemini_interactions import FORMAT
-from antiphon.wire.gemini_interactions.content import NAME, StepWriter, add_model_step, read_content, read_result
-from antiphon.wire.gemini_interactions.limits import MEDIA_KINDS
+from antiphon.wire.gemini_interactions.content import StepWriter, add_model_step, read_content, read_result
+from antiphon.wire.gemini_interactions.limits import MEDIA_KINDS, NAME
 from antiphon.wire.gemini_interactions.shapes import (
     CallShape,
     InputShape,

@@ -18,7 +18,8 @@ from antiphon.ids import new_id
 from antiphon.parts import NativeExtras, OutputPart
 from antiphon.wire.answer_tables import Count, StopReasons, UsageTable, lose_stop_sequence
 from antiphon.wire.gemini_interactions import FORMAT
-from antiphon.wire.gemini_interactions.content import NAME, StepWriter, read_answer_steps
+from antiphon.wire.gemini_interactions.content import StepWriter, read_answer_steps
+from antiphon.wire.gemini_interactions.limits import NAME
 from antiphon.wire.loss import Loss, Losses, lose_candidates, lose_native, other_fields
 from antiphon.wire.output import ModelOutput, StopReason
 from antiphon.wire.rules import json_type_name, name_set

@@ -16,13 +16,13 @@ from antiphon.wire.gemini_interactions.limits import (
     MEDIA_KINDS,
     MODES,
     OUTPUT_TYPES,
+    PARAMETER_TABLE,
     PARAMETERS,
     RESULT_CONTENT,
     SERVICE_TIERS,
     media_types,
 )
 from antiphon.wire.gemini_interactions.messages import as_entries, is_content, is_continued, is_model_step
-from antiphon.wire.gemini_interactions.parameters import PARAMETER_TABLE
 from antiphon.wire.loss import Loss
 from antiphon.wire.parameters import refused_fields
 from antiphon.wire.rules import (

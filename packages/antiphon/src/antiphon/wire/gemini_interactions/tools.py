@@ -10,7 +10,8 @@ from typing import Any
 
 from antiphon.parts import Native
 from antiphon.wire.gemini_interactions import FORMAT
-from antiphon.wire.gemini_interactions.content import NAME, NAMES
+from antiphon.wire.gemini_interactions.content import NAMES
+from antiphon.wire.gemini_interactions.limits import NAME
 from antiphon.wire.loss import Loss, other_fields, own_extras
 from antiphon.wire.request import ToolChoice, ToolDefinition
 from antiphon.wire.tools.definitions import DeclaredNative, DeclaredTool, ToolSchemas, declare_tools

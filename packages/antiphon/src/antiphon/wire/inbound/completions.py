@@ -24,7 +24,7 @@ from antiphon.wire.loss import Loss, lose_native
 from antiphon.wire.openai_chat import response as chat
 from antiphon.wire.openai_chat.content import NAME
 from antiphon.wire.openai_chat.errors import read_error, write_error
-from antiphon.wire.openai_chat.parameters import read_parameters
+from antiphon.wire.openai_chat.request import read_parameters
 from antiphon.wire.openai_chat.stream_reader import StreamReader as ChatStreamReader
 from antiphon.wire.openai_chat.stream_writer import ChatPart
 from antiphon.wire.openai_chat.stream_writer import StreamWriter as ChatStreamWriter

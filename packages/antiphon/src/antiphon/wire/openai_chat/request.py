@@ -1,8 +1,14 @@
 """Chat Completions requests, read and written.
 
-The messages go to `messages`, tools and the choice among them to `tools`, everything else to `parameters`. Each module reads and
-writes, keeps unknown fields as native extras, and lists its normalisations in its header. The keys of a body are written in a
-fixed order, so that the same request always gives the same bytes; the dialect decides where hosts differ.
+The messages go to `messages`, tools and the choice among them to `tools`; the parameters are here, by the table of `limits`. A
+value of another type stays a native extra. The keys of a body are written in a fixed order, so that the same request always
+gives the same bytes; the dialect decides where hosts differ.
+
+Reasoning has four switches (OpenAI's `reasoning_effort`, `thinking` of DeepSeek and others, OpenRouter's `reasoning`, Alibaba's
+`enable_thinking`); all are read into `Reasoning`, and all but the first are also kept unchanged.
+
+Normalisations: null is absent; `max_tokens` and `max_completion_tokens` are the same; `stop` is a list; a streamed request asks
+for its usage unless it declines.
 """
 
 from __future__ import annotations
@@ -12,17 +18,11 @@ from typing import Any
 import msgspec
 
 from antiphon.wire import shared_openai
-from antiphon.wire.loss import Loss
+from antiphon.wire.loss import Loss, lose_native, other_fields, own_extras
 from antiphon.wire.openai_chat import FORMAT
 from antiphon.wire.openai_chat.dialects import get_dialect
-from antiphon.wire.openai_chat.limits import PARAMETERS
+from antiphon.wire.openai_chat.limits import COMPATIBLE_TABLE, HOST_PARAMETERS, PARAMETER_TABLE, PARAMETERS
 from antiphon.wire.openai_chat.messages import MessageListWriter, read_messages
-from antiphon.wire.openai_chat.parameters import (
-    HOST_PARAMETERS,
-    ParameterWriter,
-    read_parameters,
-    thinking_requested,
-)
 from antiphon.wire.openai_chat.rules import RULES
 from antiphon.wire.openai_chat.shapes import MESSAGES, MessageShape
 from antiphon.wire.openai_chat.tools import (
@@ -33,10 +33,16 @@ from antiphon.wire.openai_chat.tools import (
     write_choice,
     write_tools,
 )
-from antiphon.wire.request import ModelRequest, asks_for_json_object
+from antiphon.wire.parameters import Rejection
+from antiphon.wire.parameters.reasoning import HIDDEN, ReasoningForms, is_off, plan_reasoning
+from antiphon.wire.request import ModelRequest, OutputFormat, Reasoning, asks_for_json_object
+from antiphon.wire.request_writer import RequestWriter
 from antiphon.wire.shapes import RequestReader, list_of_entries
-from antiphon.wire.shared_openai import OPENAI, SHARED_PARAMETERS
+from antiphon.wire.shared_openai import OPENAI, SHARED_PARAMETERS, described_schema, find_refused, lose_schema_fields
 
+_REASONING = ReasoningForms(rule="OC-26", modes=("effort",), default_effort="medium")
+_REASONING_KEYS = ("reasoning_effort", "thinking", "reasoning", "enable_thinking")
+_HOST_REFUSES = Rejection("host does not accept it; dropped (OC-26)", "OC-26")
 _JSON_NOTE = {"role": "system", "content": "Answer with a JSON object."}
 
 
@@ -76,7 +82,82 @@ def _read_tools(fields: dict[str, Any], native: dict[str, Any]) -> None:
             del native["function_call"]
 
 
-class Writer(ParameterWriter):
+def read_parameters(body: dict[str, Any], fields: dict[str, Any]) -> dict[str, Any]:
+    """Read the keys of a body into fields of the request; returns the rest, including tools."""
+    native = PARAMETER_TABLE.read(body, fields)
+    if not native:
+        return native
+    if "max_tokens" in native or "max_completion_tokens" in native:
+        _read_output_tokens(fields, native)
+    if not native.keys().isdisjoint(_REASONING_KEYS):
+        _read_reasoning(fields, native)
+    if "response_format" in native and (output_format := _read_output_format(native["response_format"])) is not None:
+        fields["output_format"] = output_format
+        del native["response_format"]
+    options = native.get("stream_options")
+    if type(options) is dict and options.get("include_usage") is True and fields.get("stream"):
+        native["stream_options"] = {key: value for key, value in options.items() if key != "include_usage"}
+        if not native["stream_options"]:
+            del native["stream_options"]
+    return native
+
+
+def _read_output_tokens(fields: dict[str, Any], native: dict[str, Any]) -> None:
+    has_both = "max_completion_tokens" in native and "max_tokens" in native
+    for key in ("max_completion_tokens", "max_tokens"):
+        value = native.get(key)
+        if type(value) is int and value > 0 and "max_output_tokens" not in fields:
+            fields["max_output_tokens"] = value
+            if not has_both:  # both (OC-23) are written back unchanged
+                del native[key]
+
+
+def _read_reasoning(fields: dict[str, Any], native: dict[str, Any]) -> None:
+    effort = native.pop("reasoning_effort") if type(native.get("reasoning_effort")) is str else None
+    has_effort, budget, enabled, shown = effort is not None, None, None, None
+    kept: dict[str, Any] = {}
+    thinking, reasoning, switch = native.get("thinking"), native.get("reasoning"), native.get("enable_thinking")
+    if type(thinking) is dict and type(thinking.get("type")) is str:
+        kept["thinking"] = native.pop("thinking")
+        enabled, budget = thinking["type"] != "disabled", _count(thinking, "budget_tokens")
+    if type(reasoning) is dict:
+        kept["reasoning"] = native.pop("reasoning")
+        inner_effort = reasoning.get("effort")
+        effort = effort or (inner_effort if type(inner_effort) is str else None)
+        budget = _count(reasoning, "max_tokens") or budget
+        enabled = reasoning["enabled"] if type(reasoning.get("enabled")) is bool else enabled
+        shown = "omitted" if reasoning.get("exclude") is True else None
+    if type(switch) is bool:
+        enabled = kept["enable_thinking"] = native.pop("enable_thinking")
+    if has_effort or kept:
+        fields["reasoning"] = Reasoning(effort, budget, enabled, shown, {FORMAT: kept} if kept else None)
+
+
+def _count(value: dict[str, Any], key: str) -> int | None:
+    count = value.get(key)
+    return count if type(count) is int else None
+
+
+def _read_output_format(output_format: Any) -> OutputFormat | None:
+    if type(output_format) is not dict:
+        return None
+    kind = output_format.get("type")
+    if kind in ("text", "json_object") and len(output_format) == 1:
+        return OutputFormat("text" if kind == "text" else "json_object")
+    described = output_format.get("json_schema")
+    if kind != "json_schema" or len(output_format) != 2 or type(described) is not dict:
+        return None
+    name, description = described.get("name"), described.get("description")
+    schema, strict = described.get("schema"), described.get("strict")
+    unknown = other_fields(described, ("name", "description", "schema", "strict"))
+    if type(name) is not str or type(description) not in (str, type(None)) or unknown:
+        return None
+    if type(schema) not in (dict, type(None)) or type(strict) not in (bool, type(None)):
+        return None
+    return OutputFormat("json_schema", schema, name, description, strict)
+
+
+class Writer(RequestWriter):
     """Writes a body that the host accepts."""
 
     format = FORMAT
@@ -122,6 +203,82 @@ class Writer(ParameterWriter):
 
     def write_choice(self, body: dict[str, Any]) -> None:
         write_choice(self.request, body, self.losses, self.host, self._declared)
+
+    def write_parameters(self, body: dict[str, Any]) -> None:
+        request, host, model = self.request, self.host, self.model
+        switches = {} if request.reasoning is None else self._reasoning_switches(request.reasoning)
+        refused = find_refused(model, "OC-26", request.temperature, request.top_p, switches.get("reasoning_effort"))
+        if not host.accepts_top_k:
+            refused = {**refused, "top_k": _HOST_REFUSES}
+        legacy = host.output_tokens_field if model.max_tokens else "max_completion_tokens"
+        keys = {"max_output_tokens": legacy, "seed": host.seed_field}
+        table = PARAMETER_TABLE if host.enforces_schemas else COMPATIBLE_TABLE
+        table.write(request, body, model, self.losses, refused=refused, keys=keys)
+        if request.output_format is not None:
+            self._write_output_format(request.output_format, body)
+        body.update(switches)
+        if request.stream is not None:
+            body["stream"] = request.stream
+        body.update(own_extras(request.native, self.losses, "native", OPENAI, FORMAT))
+        if body.get("stream") is True and host.has_stream_options:
+            options = body.get("stream_options")
+            if type(options) in (dict, type(None)):
+                body["stream_options"] = {"include_usage": True, **(options or {})}
+
+    def _write_output_format(self, output_format: OutputFormat, body: dict[str, Any]) -> None:
+        extras = own_extras(output_format.native, self.losses, "output_format", OPENAI, FORMAT)
+        if output_format.kind != "json_schema":
+            body["response_format"] = {"type": output_format.kind, **extras}
+            lose_schema_fields(output_format, output_format.kind, self.losses)
+            return
+        enforces = self.host.enforces_schemas
+        described = described_schema(output_format, self.losses, "OC-17", enforces_schemas=enforces)
+        body["response_format"] = {"type": "json_schema", "json_schema": described, **extras}
+
+    def _reasoning_switches(self, reasoning: Reasoning) -> dict[str, Any]:
+        """The parameters that set reasoning, as the host names them."""
+        host, model, losses, native = self.host, self.model, self.losses, reasoning.native or {}
+        lose_native(losses, "reasoning", native, FORMAT)
+        extras, switch = native.get(FORMAT, {}), host.reasoning_switch
+        if extras and (host.echoes_reasoning or switch in extras):
+            written = dict(extras)
+            openrouter = extras.get("reasoning")
+            effort = openrouter.get("effort") if isinstance(openrouter, dict) else None
+            if reasoning.effort is not None and effort != reasoning.effort:
+                plan = plan_reasoning(Reasoning(reasoning.effort), model, _REASONING, losses)
+                if plan.effort is not None:
+                    written["reasoning_effort"] = plan.effort
+            return written
+        settings = (reasoning.effort, reasoning.budget_tokens, reasoning.enabled)
+        if switch == "reasoning" and (settings != (None, None, None) or reasoning.shown is not None):
+            return {"reasoning": _openrouter_reasoning(reasoning)}
+        has_switch = switch != "reasoning_effort" and settings != (None, None, None)
+        if has_switch and not (host.accepts_effort and reasoning.effort not in (None, "none")):
+            plan_reasoning(Reasoning(shown=reasoning.shown), model, _REASONING, losses)
+            if switch == "thinking":
+                return {"thinking": {"type": "enabled" if thinking_requested(reasoning) else "disabled"}}
+            budget = {"thinking_budget": reasoning.budget_tokens} if reasoning.budget_tokens else {}
+            return {"enable_thinking": thinking_requested(reasoning), **budget}
+        plan = plan_reasoning(reasoning, model, _REASONING, losses)
+        return {} if plan.effort is None else {"reasoning_effort": plan.effort}
+
+
+def thinking_requested(reasoning: Reasoning | None) -> bool:
+    """Whether the request asks for thinking."""
+    return reasoning is not None and not is_off(reasoning)
+
+
+def _openrouter_reasoning(reasoning: Reasoning) -> dict[str, Any]:
+    written: dict[str, Any] = {}
+    if reasoning.effort is not None:
+        written["effort"] = reasoning.effort
+    elif reasoning.budget_tokens is not None:
+        written["max_tokens"] = reasoning.budget_tokens
+    if reasoning.enabled is not None:
+        written["enabled"] = reasoning.enabled
+    if reasoning.shown is not None:
+        written["exclude"] = reasoning.shown in HIDDEN
+    return written
 
 
 def _mentions_json_early(messages: list[Any]) -> bool:

@@ -7,7 +7,6 @@ from typing import Any
 
 from antiphon.parts import Text
 from antiphon.wire.media import parse_data_url
-from antiphon.wire.openai_responses.limits import STORED_ITEMS
 from antiphon.wire.rules import name_set
 from antiphon.wire.spec import FormatSpec, MediaBlocks, SequenceRule, ServerCompaction
 
@@ -40,7 +39,9 @@ def _read_pasted(block: Mapping[str, Any]) -> Text | None:
 SPEC = FormatSpec(
     messages_key="input",
     required=frozenset({"input"}),
-    sequence_rule=SequenceRule(results_follow_calls=False, stored_items=STORED_ITEMS, origin=FORMAT),
+    sequence_rule=SequenceRule(
+        results_follow_calls=False, stored_items=("item_reference", "compaction"), origin=FORMAT
+    ),
     server_state={"previous_response_id": bool, "conversation": bool, "prompt": bool},
     is_local_detail=_is_local_detail,
     has_native_text=True,

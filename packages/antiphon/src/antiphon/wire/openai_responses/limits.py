@@ -1,12 +1,19 @@
 """What Responses accepts, as data for the writer and the checks (the ids are those of `rules`).
 
-Ranges of numbers are in the table of `parameters`, names of tools, lengths of call ids and image types in `capabilities.json`,
-and what Chat Completions has too in `shared_openai.py`.
+Names of tools, lengths of call ids and image types are in `capabilities.json`, what Chat Completions has too in
+`shared_openai.py`.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
+from msgspec import structs
+
+from antiphon.wire.parameters import Parameter, ParameterTable
 from antiphon.wire.rules import name_list, name_set
+from antiphon.wire.rules.limits import Range
+from antiphon.wire.shared_openai import shared_rows
 
 ITEM_TYPES = name_list(
     "additional_tools agent_message apply_patch_call apply_patch_call_output code_interpreter_call compaction"
@@ -27,8 +34,6 @@ PARAMETERS = name_set(
 """OR-18."""
 CALL_ITEMS = ("function_call", "custom_tool_call")
 RESULT_ITEMS = ("function_call_output", "custom_tool_call_output")
-STORED_ITEMS = ("item_reference", "compaction")
-"""Items that may stand for further calls on the server (OR-07)."""
 ID_PREFIXES = {
     "message": "msg",
     "function_call": "fc",
@@ -41,3 +46,31 @@ MAX_MEDIA_TYPE = 127
 """No registered type is longer; those of office documents have more than 70 characters."""
 REFUSED_FILES = ("audio/", "video/")
 """How the media types begin that are refused as a file (OR-05)."""
+LOGPROBS = "message.output_text.logprobs"
+"""In `include`."""
+
+_SHARED = shared_rows("OR-15", "OR-15", "OR-15")
+PARAMETER_TABLE = ParameterTable(
+    "OpenAI Responses",
+    (
+        *(_SHARED[key] for key in ("model", "stream", "parallel_tool_calls", "store", "service_tier")),
+        _SHARED["prompt_cache_key"],
+        structs.replace(_SHARED["user"], is_written=False),
+        Parameter(
+            "max_output_tokens",
+            "max_output_tokens",
+            (int,),
+            Range(rule="OR-14", minimum=16, is_whole=True, model_fact="max_output_tokens"),
+        ),
+        *(_SHARED[key] for key in ("temperature", "top_p", "top_logprobs", "metadata")),
+        Parameter("verbosity", "verbosity", (str,), inside="text"),
+        Parameter("", "max_tool_calls", limit=Range(rule="OR-15", minimum=1, is_whole=True), is_written=False),
+    ),
+    no_loss=("logprobs",),  # in `include`
+)
+
+
+def asks_for_logprobs(body: dict[str, Any]) -> bool:
+    """Whether a body asks for log probabilities."""
+    include = body.get("include")
+    return isinstance(include, list) and LOGPROBS in include

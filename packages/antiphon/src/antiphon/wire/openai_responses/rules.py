@@ -20,12 +20,13 @@ from antiphon.wire.openai_responses.limits import (
     CALL_ITEMS,
     ID_PREFIXES,
     ITEM_TYPES,
+    LOGPROBS,
+    PARAMETER_TABLE,
     PARAMETERS,
     REFUSED_FILES,
     RESULT_ITEMS,
-    STORED_ITEMS,
+    asks_for_logprobs,
 )
-from antiphon.wire.openai_responses.parameters import LOGPROBS, PARAMETER_TABLE, asks_for_logprobs
 from antiphon.wire.openai_responses.tools import declared_names
 from antiphon.wire.rules import (
     ANY,
@@ -236,7 +237,7 @@ def judge_order(items: list[Any], *, is_continued: bool = False) -> list[Problem
     for index, item in enumerate(items):
         kind, call_id = (item.get("type"), item.get("call_id")) if isinstance(item, dict) else (None, None)
         if not isinstance(call_id, str):
-            is_continued = is_continued or kind in STORED_ITEMS
+            is_continued = is_continued or kind in SPEC.sequence_rule.stored_items
         elif kind in RESULT_ITEMS:
             judge.turn(False)
             judge.result(call_id, index)

@@ -21,15 +21,13 @@ from antiphon.wire.anthropic.limits import (
     MAX_OPTIONAL_PARAMETERS,
     MAX_STRICT_TOOLS,
     MAX_UNION_PARAMETERS,
+    PARAMETER_TABLE,
     PARAMETERS,
     SAMPLING,
     SERVER_CALLS,
-    is_server_block,
-)
-from antiphon.wire.anthropic.parameters import (
-    PARAMETER_TABLE,
     VERSION,
     Target,
+    is_server_block,
     refusals,
     target_for,
 )

@@ -16,12 +16,10 @@ from antiphon.wire.anthropic.limits import (
     CHOICES,
     EFFORTS,
     MIN_BUDGET,
+    PARAMETER_TABLE,
     PDF,
     PLAIN_TEXT,
     is_blank,
-)
-from antiphon.wire.anthropic.parameters import (
-    PARAMETER_TABLE,
 )
 from antiphon.wire.anthropic.shapes import block_type
 from antiphon.wire.anthropic.tools import SCHEMAS

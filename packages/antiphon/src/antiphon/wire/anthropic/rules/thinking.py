@@ -7,8 +7,7 @@ from typing import Any
 
 from antiphon.wire import rules as rows
 from antiphon.wire.anthropic import FORMAT
-from antiphon.wire.anthropic.limits import EFFORTS, FORCED_CHOICES, MIN_BUDGET, THINKING_BLOCKS
-from antiphon.wire.anthropic.parameters import DEFAULT_MAX_TOKENS
+from antiphon.wire.anthropic.limits import DEFAULT_MAX_TOKENS, EFFORTS, FORCED_CHOICES, MIN_BUDGET, THINKING_BLOCKS
 from antiphon.wire.anthropic.shapes import block_type
 from antiphon.wire.loss import Loss
 from antiphon.wire.provenance import is_from

@@ -15,8 +15,7 @@ from antiphon.wire.format import WriteOptions
 from antiphon.wire.loss import Loss
 from antiphon.wire.openai_chat import FORMAT, SPEC
 from antiphon.wire.openai_chat.dialects import get_dialect
-from antiphon.wire.openai_chat.limits import PARAMETERS, PARTICIPANT_NAMES
-from antiphon.wire.openai_chat.parameters import PARAMETER_TABLE
+from antiphon.wire.openai_chat.limits import PARAMETER_TABLE, PARAMETERS, PARTICIPANT_NAMES
 from antiphon.wire.openai_chat.rules.advice import ADVICE, SDK_ONLY_PARAMETERS
 from antiphon.wire.rules import ANY, STRING, Checked, Items, either, list_of, need, record
 from antiphon.wire.rules.book import (
