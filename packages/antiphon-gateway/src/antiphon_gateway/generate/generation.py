@@ -90,7 +90,7 @@ class Generation(MeteredRequest):
         preparer.body, preparer.hold = body, self.request.hold
         if self.loaded.volatile_lines and not key.strict:  # a strict key's request is sent as it came, or not at all
             preparer.normalise_lines()
-        seen = preparer.parse()
+        seen = preparer.outline()
         model = seen.model
         record.streams, record.service_tier = bool(seen.stream), seen.service_tier or ""
         preparer.streams = record.streams

@@ -5,9 +5,10 @@ model's name and the request for usage. Otherwise it is encoded in the target's 
 `PreparedRequest` is the only thing that is passed on: it is sent as it is, and says how its answer is read. The next target with
 the same model, and a host that takes the same bodies, gets it again.
 
-A body is read once (`parsed_request`), and again only where it was dropped meanwhile. Edits decode only the outermost object. For
-a client with a list of models or a budget that object is always written again, with each key once: an upstream that takes the
-first of two equal keys must not find another model than the one that was checked.
+A body that may be sent unchanged is scanned, not read (`outline`). Any other is read once (`parsed_request`), and again only
+where it was dropped meanwhile. Edits decode only the outermost object. For a client with a list of models or a budget that object
+is always written again, with each key once: an upstream that takes the first of two equal keys must not find another model than
+the one that was checked.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from antiphon.providers.engine.reply import UpstreamFailed, whole_reader
 from antiphon.providers.routes import Target
 from antiphon.repair import add_system_message, declare_called_tools, repair
 from antiphon.repair.action import Action
-from antiphon.repair.sequence import is_legal, is_plain
+from antiphon.repair.sequence import is_legal
 from antiphon.wire import Format
 from antiphon.wire.call_restorer import must_restore_calls
 from antiphon.wire.capabilities import CapabilityOverride, CapabilityTable, facts_in_refusal
@@ -106,6 +107,7 @@ class Preparer:
     current: PreparedRequest | None = None
     """What was prepared last, for the target that is asked."""
     _parsed: ModelRequest | None = None
+    _unread: ModelRequest | None = None  # the request without its content, which may be passed on as it is
     _last: PreparedRequest | None = None
     _is_rewritten = False
     _shown_facts: tuple[CapabilityOverride, ...] = ()
@@ -129,6 +131,12 @@ class Preparer:
     def parsed_request(self) -> ModelRequest:
         """The request in neutral form, parsed on first use. Raises `WireError`."""
         return self._parsed or self.parse()
+
+    def outline(self) -> ModelRequest:
+        """The request as far as its targets depend on it: without its content, if that may pass unread. Raises `WireError`."""
+        if self.endpoint.format in self.loaded.formats:
+            self._unread = client_formats[self.endpoint.format].scan_request(self.body)
+        return self._unread or self.parse()
 
     def parse(self) -> ModelRequest:
         """Read the request. Raises `WireError`."""
@@ -271,13 +279,13 @@ class Preparer:
         format_name = self.endpoint.format
         if provider.format != format_name or not provider.accepts_unchanged_bodies or self.endpoint.resource:
             return None
-        request = self._parsed or self.parse()
+        request = self._unread or self.parsed_request
         if target.model != request.model or format_name in STATE_FIELDS:
             return None
-        if not is_plain(messages := request.messages):
-            if not _has_only_text(messages):
+        if self._unread is None:
+            if not _has_only_text(request.messages):
                 return None
-            if self.loaded.config.gateway.repair and not is_legal(messages, provider.wire.spec.sequence_rule):
+            if self.loaded.config.gateway.repair and not is_legal(request.messages, provider.wire.spec.sequence_rule):
                 return None
         return self._pass_through(target, provider, self.body)
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from itertools import compress, repeat
 from operator import attrgetter, is_not
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import UNSET, Struct
@@ -182,6 +182,28 @@ class RequestReader:
             return [shape for chunk in chunks for shape in self.shapes_of(chunk)]
         found: list[Any] = whole.entries
         return found
+
+
+class PlainRequest(Struct, gc=False, kw_only=True):
+    """What is decoded of a body that may be passed on unread; a subclass has its messages.
+
+    It has only text, calls and results. A field whose type is None says what is not decoded here.
+    """
+
+    model: str = ""
+    stream: bool | None = None
+    service_tier: None = None
+
+
+T = TypeVar("T", bound=PlainRequest)
+
+
+def decode_plain(data: bytes, kind: type[T]) -> T | None:
+    """The bytes of a body as that; None if it has anything else."""
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except INVALID:
+        return None
 
 
 class UsageScanner:

@@ -17,7 +17,7 @@ from typing import Any
 from msgspec import structs
 
 from antiphon.parts import Native, NativeExtras, Text
-from antiphon.wire.anthropic import FORMAT
+from antiphon.wire.anthropic import FORMAT, SPEC
 from antiphon.wire.anthropic.cache_breakpoints import mark_body
 from antiphon.wire.anthropic.content import collapse_text, read_value
 from antiphon.wire.anthropic.dialects import fit_request, fit_temperature, get_dialect, ignored_loss
@@ -34,7 +34,7 @@ from antiphon.wire.anthropic.limits import (
 )
 from antiphon.wire.anthropic.messages import MessageListWriter, read_messages
 from antiphon.wire.anthropic.rules import RULES
-from antiphon.wire.anthropic.shapes import SOURCE, MessageShape, fit_message
+from antiphon.wire.anthropic.shapes import SOURCE, MessageShape, PlainBody, PlainCall, PlainResult, fit_message
 from antiphon.wire.anthropic.tools import read_tool, read_tool_choice, write_tool_choice, write_tools
 from antiphon.wire.loss import Loss, lose_native
 from antiphon.wire.parameters import lose_fields
@@ -42,8 +42,9 @@ from antiphon.wire.parameters.reasoning import ReasoningForms, plan_reasoning
 from antiphon.wire.provenance import is_from
 from antiphon.wire.request import Message, ModelRequest, OutputFormat, PromptCaching, Reasoning
 from antiphon.wire.request_writer import RequestWriter
+from antiphon.wire.rules.sequence import SequenceJudge
 from antiphon.wire.schema import grammar_policy, rewrite
-from antiphon.wire.shapes import RequestReader, list_of_entries
+from antiphon.wire.shapes import RequestReader, decode_plain, list_of_entries
 
 _DISPLAYS = {"omitted": "omitted", "summarized": "summarized"}
 _REASONING = ReasoningForms(
@@ -78,6 +79,28 @@ def _build_request(entries: list[Any], unread: dict[str, Any]) -> ModelRequest:
 
 
 READER = RequestReader("messages", MessageShape, HOST_PARAMETERS, fit_message, list_of_entries, _build_request)
+
+
+def scan_request(data: bytes) -> ModelRequest | None:
+    """A request without its content, if that is only text, calls and results in order."""
+    body = decode_plain(data, PlainBody)
+    if body is None:
+        return None
+    judge = SequenceJudge(SPEC.sequence_rule)
+    for index, message in enumerate(body.messages):
+        judge.turn(message.role == "assistant")
+        if not message.content or type(message.content) is str:
+            judge.other()
+            continue
+        for block in message.content:
+            if type(block) is PlainCall:
+                judge.call(block.id, index)
+            elif type(block) is PlainResult:
+                judge.result(block.tool_use_id, index)
+            else:
+                judge.other()
+    reasoning = None if body.thinking is None else _read_thinking(body.thinking)
+    return None if judge.end() else ModelRequest(model=body.model, stream=body.stream, reasoning=reasoning)
 
 
 def _read_system(system: str | list[Any]) -> tuple[Message, ...]:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+import msgspec
 from msgspec import Struct
 
 from antiphon.parts import NativeExtras, Source
 from antiphon.wire.anthropic import FORMAT
 from antiphon.wire.loss import other_fields
-from antiphon.wire.shapes import Loose, Shape, Shapes
+from antiphon.wire.shapes import Loose, PlainRequest, Shape, Shapes
 
 SOURCE = Source(FORMAT)
 ROLES = ("user", "assistant", "system")
@@ -70,6 +71,33 @@ class ResultShape(_Block, tag="tool_result"):
 class MessageShape(Shape):
     role: Literal["user", "assistant", "system"]
     content: str | list[TextShape | ThinkingShape | CallShape | ResultShape | ImageShape | DocumentShape]
+
+
+class PlainCall(_Block, tag="tool_use"):
+    id: str
+    name: str
+    input: msgspec.Raw = msgspec.Raw()
+    cache_control: Any = None
+    caller: Any = None
+
+
+class PlainResult(_Block, tag="tool_result"):
+    tool_use_id: str
+    content: str | list[TextShape] | None = None
+    is_error: bool | None = None
+    cache_control: Any = None
+
+
+class PlainMessage(Shape):
+    role: Literal["user", "assistant"]
+    content: str | list[TextShape | PlainCall | PlainResult]
+
+
+class PlainBody(PlainRequest):
+    messages: list[PlainMessage]
+    system: str | list[TextShape] | None = None
+    thinking: Any = None
+    output_config: None = None
 
 
 _RESULT_BLOCKS = Shapes(TextShape, ImageShape, DocumentShape)

@@ -19,12 +19,12 @@ import msgspec
 
 from antiphon.wire import shared_openai
 from antiphon.wire.loss import Loss, lose_native, other_fields, own_extras
-from antiphon.wire.openai_chat import FORMAT
+from antiphon.wire.openai_chat import FORMAT, SPEC
 from antiphon.wire.openai_chat.dialects import get_dialect
 from antiphon.wire.openai_chat.limits import COMPATIBLE_TABLE, HOST_PARAMETERS, PARAMETER_TABLE, PARAMETERS
 from antiphon.wire.openai_chat.messages import MessageListWriter, read_messages
 from antiphon.wire.openai_chat.rules import RULES
-from antiphon.wire.openai_chat.shapes import MESSAGES, MessageShape
+from antiphon.wire.openai_chat.shapes import MESSAGES, MessageShape, PlainAssistant, PlainBody, PlainResult
 from antiphon.wire.openai_chat.tools import (
     read_function_choice,
     read_functions,
@@ -37,7 +37,8 @@ from antiphon.wire.parameters import Rejection
 from antiphon.wire.parameters.reasoning import HIDDEN, ReasoningForms, is_off, plan_reasoning
 from antiphon.wire.request import ModelRequest, OutputFormat, Reasoning, asks_for_json_object
 from antiphon.wire.request_writer import RequestWriter
-from antiphon.wire.shapes import RequestReader, list_of_entries
+from antiphon.wire.rules.sequence import SequenceJudge
+from antiphon.wire.shapes import RequestReader, decode_plain, list_of_entries
 from antiphon.wire.shared_openai import OPENAI, SHARED_PARAMETERS, described_schema, find_refused, lose_schema_fields
 
 _REASONING = ReasoningForms(rule="OC-26", modes=("effort",), default_effort="medium")
@@ -290,6 +291,30 @@ def _mentions_json_early(messages: list[Any]) -> bool:
         if type(plain) is dict and plain.get("role") == "user":
             return False
     return False
+
+
+def scan_request(data: bytes) -> ModelRequest | None:
+    """A request without its content, if that is only text, calls and results in order."""
+    body = decode_plain(data, PlainBody)
+    if body is None:
+        return None
+    judge = SequenceJudge(SPEC.sequence_rule)
+    messages: list[Any] = body.messages
+    for index, message in enumerate(messages):
+        kind = type(message)
+        if kind is PlainResult:
+            if not judge.answer(message.tool_call_id, index):
+                return None
+        elif kind is PlainAssistant:
+            judge.turn(is_model=True)
+            for call in message.tool_calls or ():
+                judge.call(call.id, index)
+        else:
+            judge.turn(is_model=False)
+            judge.other()
+    effort = body.reasoning_effort
+    reasoning = None if effort is None else Reasoning(effort)
+    return None if judge.end() else ModelRequest(model=body.model, stream=body.stream, reasoning=reasoning)
 
 
 READER = RequestReader(

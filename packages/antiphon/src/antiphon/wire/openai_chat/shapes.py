@@ -5,11 +5,11 @@ A message has the fields that OpenAI's own messages have; those of other hosts a
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from msgspec import UNSET, UnsetType
 
-from antiphon.wire.shapes import Shape, Shapes
+from antiphon.wire.shapes import PlainRequest, Shape, Shapes
 
 
 class TextPart(Shape, tag_field="type", tag="text"):
@@ -101,6 +101,49 @@ MESSAGES = Shapes(
     inner={"tool_calls": CALLS},
     spare=("tool_calls", "refusal"),
 )
+
+
+_PlainContent: TypeAlias = str | list[TextPart] | None
+
+
+class _PlainMessage(Shape, tag_field="role"):
+    content: _PlainContent = None
+
+
+class PlainAssistant(_PlainMessage, tag="assistant"):
+    """Also as an SDK writes an answer back."""
+
+    tool_calls: list[CallShape] | None = None
+    name: str | None = None
+    annotations: list[Any] | None = None
+    refusal: None = None
+    audio: None = None
+    function_call: None = None
+
+
+class PlainResult(_PlainMessage, tag="tool", kw_only=True):
+    tool_call_id: str
+    name: Any = None
+
+
+class PlainUser(_PlainMessage, tag="user"):
+    name: str | None = None
+
+
+class PlainSystem(_PlainMessage, tag="system"):
+    name: str | None = None
+
+
+class PlainDeveloper(_PlainMessage, tag="developer"):
+    name: str | None = None
+
+
+class PlainBody(PlainRequest):
+    messages: list[PlainAssistant | PlainResult | PlainUser | PlainSystem | PlainDeveloper]
+    reasoning_effort: str | None = None
+    reasoning: None = None
+    thinking: None = None
+    enable_thinking: None = None
 
 
 class CalledFragment(Shape):
