@@ -49,7 +49,7 @@ def busy(start: float, end: float) -> DebugLogEntry:
 def test_seconds_count_once(calls: list[tuple[float, float]], seconds: float) -> None:
     totals = RunTotals()
     for start, end in calls:
-        totals.apply(busy(start, end))
+        totals.count([busy(start, end)], 0)
         totals.seconds  # noqa: B018 - asked for in between, it must not count anything twice
     assert totals.seconds == pytest.approx(seconds, abs=1e-3)
 
@@ -59,7 +59,7 @@ def test_seconds_are_the_union_of_all_calls(calls: list[tuple[int, int]]) -> Non
     ended = sorted((start + length, start) for start, length in calls)
     totals = RunTotals()
     for end, start in ended:
-        totals.apply(busy(start, end))
+        totals.count([busy(start, end)], 0)
     covered = {second for end, start in ended for second in range(start, end)}
     assert totals.seconds == pytest.approx(len(covered), abs=1e-3)
 
@@ -169,7 +169,7 @@ def test_totals_are_those_of_the_current_run_after_any_rollbacks(steps: list[str
     expected = RunTotals(run_of(history))
     for version in range(1, history.version + 1):
         if run_of(AgentHistory(history.entries[:version])) == expected.start and version != expected.start:
-            expected.apply(history.entries[version - 1])
+            expected.count([history.entries[version - 1]], version)
     for totals in (chat.totals, RunTotals.of(history.snapshot())):
         assert (totals.start, totals.usage, totals.rounds, totals.calls, totals.hand_offs) == (
             *(expected.start, expected.usage, expected.rounds, expected.calls, expected.hand_offs),

@@ -202,7 +202,10 @@ class Conversation(SyncClosable, ThreadView, TokenCheck, Generic[State]):
         """What the current run has used: everything since the last message of a person."""
         if self.history.current.version != self._seen_version:
             self._catch_up(self.history.current)
-        return self._totals
+        totals, snapshot = self._totals, self.history.current
+        if totals.version != snapshot.version:
+            totals.count(snapshot.since(totals.version), snapshot.version)
+        return totals
 
     def _catch_up(self, snapshot: AgentHistorySnapshot) -> None:
         """Take in the entries appended since the last time."""
@@ -212,8 +215,6 @@ class Conversation(SyncClosable, ThreadView, TokenCheck, Generic[State]):
             before, turn = turn, turn.apply(entry)
             if turn is not before and entry.channel != AGENT_CHANNEL:  # type: ignore[attr-defined]  # an input
                 self._totals = RunTotals(entry.sequence_number, self.prices)
-            else:
-                self._totals.apply(entry)
             kind = type(entry)
             if kind is ModelOutputEntry:
                 # Rolled-back outputs too: the log keeps them and a later rollback may restore them.

@@ -13,7 +13,7 @@ call by call, and never stored.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Generic, TypedDict
 
@@ -25,7 +25,6 @@ from antiphon.conversation.turn import AGENT_CHANNEL, Turn, is_from_person
 from antiphon.errors import ConversationError, InvalidOutput
 from antiphon.history import (
     AgentHistorySnapshot,
-    CompactionEntry,
     DebugLogEntry,
     HistoryEntry,
     ModelInputEntry,
@@ -138,87 +137,87 @@ _LIMITS = RunLimits()
 class RunTotals:
     """What a run has used so far. `start` is the sequence number of the message that began it; 0 if there was none.
 
-    `hand_offs` are those of a route, a graph or an agent's own call; `usage` is as far as providers reported it.
+    `hand_offs` are those of a route, a graph or an agent's own call; `usage` is as far as providers reported it. Entries are
+    counted when they are asked for (`count`); what they cost and how long they took, when that is.
     """
 
     __slots__ = (
-        "_busy",
         "_estimated",
         "_intervals",
-        "_paid",
         "_seconds",
         "_spend",
+        "_unpriced",
+        "_untimed",
         "calls",
         "hand_offs",
         "prices",
         "rounds",
         "start",
         "usage",
+        "version",
     )
 
     def __init__(self, start: int = 0, prices: PriceTable | None = None) -> None:
-        self.start = start
+        self.start = self.version = start
+        """`version` is that of the log up to which it counts."""
         self.rounds = 0
         self.calls = 0
         self.hand_offs = 0
         self.usage = TokenUsage()
         self._estimated = 0
         self.prices = prices
-        self._paid: list[HistoryEntry] = []  # of calls that are not yet in the spend
+        self._unpriced: list[HistoryEntry] = []
         self._spend = Spend()
+        self._untimed: list[HistoryEntry] = []
         self._seconds = 0.0
-        self._busy: list[HistoryEntry] = []  # of calls that are not yet in the seconds
         self._intervals: list[tuple[float, float]] = []  # apart from each other, the latest last
 
     @classmethod
     def of(cls, snapshot: AgentHistorySnapshot, prices: PriceTable | None = None) -> RunTotals:
         """The totals of the current run, with what was rolled back."""
-        entries = snapshot.entries
-        starts = [*_run_at_each(entries.since(0))]
+        entries = snapshot.entries.since(0)
+        starts = [*_run_at_each(entries)]
         totals = cls(starts[-1] if starts else 0, prices)
-        for entry, start in zip(entries, starts, strict=True):
-            if start == totals.start and entry.sequence_number != start:
-                totals.apply(entry)
+        run = [entry for entry, start in zip(entries, starts, strict=True) if start == totals.start]
+        totals.count([entry for entry in run if entry.sequence_number != totals.start], snapshot.version)
         return totals
 
-    def apply(self, entry: HistoryEntry) -> None:
-        """Count an entry of the run."""
-        kind = type(entry)
-        if kind is ToolCallStartedEntry:  # most entries of many calls, and nothing was used by then
-            return
-        if kind is ModelOutputEntry:
-            self.rounds += 1
-            for part in entry.content:  # type: ignore[attr-defined]  # an output
-                if type(part) is ToolCallRequest:
-                    self.calls += 1
-            self._paid.append(entry)
-        elif kind is ModelInputEntry:
-            self.hand_offs += entry.channel == AGENT_CHANNEL  # type: ignore[attr-defined]  # an input
-        metadata = entry.metadata
-        if metadata is None:
-            return
-        if metadata.usage is not None:
-            self.usage += metadata.usage
-        if metadata.duration:
-            self._busy.append(entry)
-        if metadata.extra is None:
-            return
-        if estimated := estimated_usage(entry):
-            self._estimated += estimated.total
-        if kind is SetSystemInstructionEntry:
-            self.hand_offs += "call" in (entry.hand_off or ())  # type: ignore[attr-defined]  # an instruction
-        elif kind is DebugLogEntry:
-            self.calls += metadata.extra.get(TOOL_CALLS, 0)
-            self._paid.append(entry)
-        elif kind is CompactionEntry:
-            self._paid.append(entry)
+    def count(self, entries: Sequence[HistoryEntry], version: int) -> None:
+        """Count these entries of the run, with which the log has that version."""
+        self.version = version
+        self._unpriced += entries
+        self._untimed += entries
+        for entry in entries:
+            kind = type(entry)
+            if kind is ToolCallStartedEntry:  # most entries of many calls, and nothing was used by then
+                continue
+            if kind is ModelOutputEntry:
+                self.rounds += 1
+                for part in entry.content:  # type: ignore[attr-defined]  # an output
+                    if type(part) is ToolCallRequest:
+                        self.calls += 1
+            elif kind is ModelInputEntry:
+                self.hand_offs += entry.channel == AGENT_CHANNEL  # type: ignore[attr-defined]  # an input
+            metadata = entry.metadata
+            if metadata is None:
+                continue
+            if metadata.usage is not None:
+                self.usage += metadata.usage
+            if metadata.extra is None:
+                continue
+            if estimated := estimated_usage(entry):
+                self._estimated += estimated.total
+            if kind is SetSystemInstructionEntry:
+                self.hand_offs += "call" in (entry.hand_off or ())  # type: ignore[attr-defined]  # an instruction
+            elif kind is DebugLogEntry:
+                self.calls += metadata.extra.get(TOOL_CALLS, 0)
 
     def copy(self) -> RunTotals:
         """The totals as they are now; these continue with the run."""
         copied = RunTotals.__new__(RunTotals)
         for name in self.__slots__:
             setattr(copied, name, getattr(self, name))
-        copied._paid, copied._busy = self._paid.copy(), self._busy.copy()
+        copied._unpriced, copied._untimed = self._unpriced.copy(), self._untimed.copy()
         copied._intervals = self._intervals.copy()
         return copied
 
@@ -230,9 +229,9 @@ class RunTotals:
     @property
     def spend(self) -> Spend:
         """What the calls cost; `unpriced_calls` are those whose price or usage is not known."""
-        if self._paid:
-            more, before = spend_of(self._paid, self.prices), self._spend
-            self._paid.clear()
+        if self._unpriced:
+            more, before = spend_of(self._unpriced, self.prices), self._spend
+            self._unpriced.clear()
             by_model = {**before.by_model}
             for model, amount in more.by_model.items():
                 by_model[model] = by_model.get(model, Decimal(0)) + amount
@@ -243,8 +242,8 @@ class RunTotals:
     def seconds(self) -> float:
         """How long models and tools were busy; what overlaps counts once."""
         intervals = self._intervals
-        for entry in self._busy:
-            if entry.timestamp is None or entry.metadata is None or entry.metadata.duration is None:
+        for entry in self._untimed:
+            if entry.timestamp is None or entry.metadata is None or not entry.metadata.duration:
                 continue
             end = entry.timestamp.timestamp()
             start = end - entry.metadata.duration
@@ -254,7 +253,7 @@ class RunTotals:
                 start, end = min(start, before_start), max(end, before_end)
             self._seconds += end - start
             intervals.append((start, end))
-        self._busy.clear()
+        self._untimed.clear()
         return self._seconds
 
 
