@@ -160,7 +160,8 @@ class LiveContextRenderer:
         if snapshot.in_force is not self._settings or options is not self._options:
             self._prepare(snapshot, options)
         view = self.view(snapshot, options.readers)
-        shown, left_out = view.shown, list[OmittedEntries]()
+        shown = view.shown
+        left_out: list[OmittedEntries] = []
         if view.compacted:
             left_out.append(OmittedEntries(view.compacted, "compaction"))
         if self._has_window:

@@ -16,9 +16,9 @@ import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from time import monotonic
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from antiphon.conversation.conversation import Conversation
 from antiphon.conversation.events import (
@@ -74,7 +74,7 @@ _OUTPUT_KINDS = (
 """The entries that go with an output when it is discarded; everything else (settings, notes, inputs) stays."""
 
 
-class Speaker(NamedTuple):
+class Speaker(Struct, frozen=True):
     """Who answers in a round: the source of its entries (`agent:<name>`, or empty), its model (None: the conversation's own), the
     tools it is offered, and what runs its calls."""
 
@@ -278,7 +278,8 @@ class TurnRunner:
         chat, participants = self._chat, self._participants
         if not participants.is_set and (switched := await participants.enter()):
             self._emit(AgentSwitched(*switched))
-        source, model, tools, executor = participants.speaker
+        speaker = participants.speaker
+        source, model, tools, executor = speaker.source, speaker.model, speaker.tools, speaker.executor
         if self._output is not None:
             tools, executor = self._output.tools(tools), self._output.executor(executor)
         if self.span is not None:

@@ -14,6 +14,8 @@ from functools import cache
 from types import new_class
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypedDict
 
+from msgspec import structs
+
 from antiphon.closing import run_sync
 from antiphon.conversation import Conversation, Decision, ToolLoop
 from antiphon.conversation.events import LIMIT_REASONS
@@ -110,7 +112,7 @@ class NodeParticipants(Participants):
     @property
     def speaker(self) -> Speaker:
         speaker = super().speaker
-        return speaker._replace(source=self.source, model=self._model, tools=self._offered(speaker.tools))
+        return structs.replace(speaker, source=self.source, model=self._model, tools=self._offered(speaker.tools))
 
     @property
     def models(self) -> Sequence[str | ProviderClient | None]:

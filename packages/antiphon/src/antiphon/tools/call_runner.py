@@ -181,7 +181,9 @@ class CallRunner(Struct, eq=False):
             state.result = result
         if plan.to_run:
             self._remaining = len(plan.to_run) + len(plan.pending) + len(plan.waiting)
-            self._running, requests, approved = {}, list[ToolCallRequest](), list[str]()
+            requests: list[ToolCallRequest] = []
+            approved: list[str] = []
+            self._running = {}
             for state in plan.to_run:
                 self._running[state.call.tool_call_id] = state
                 if state.decision is None:
@@ -357,12 +359,15 @@ def append_results(history: AgentHistory, calls: Collection[CallState], source: 
 def _results_metadata(calls: Collection[CallState], source: str, ended: str) -> EntryMetadata | None:
     """How long the calls took (all together: the longest), which results were cached, and where they failed."""
     durations: dict[str, float] = {}
+    longest: float | None = None
     cached: list[str] = []
     tracebacks: dict[str, str] = {}
     for state in calls:
         call_id = state.call.tool_call_id
         if state.seconds is not None:
-            durations[call_id] = round(state.seconds, 6)
+            durations[call_id] = seconds = int(state.seconds * 1e6) / 1e6
+            if longest is None or seconds > longest:
+                longest = seconds
         if state.is_cached:
             cached.append(call_id)
         if state.traceback:
@@ -376,7 +381,7 @@ def _results_metadata(calls: Collection[CallState], source: str, ended: str) -> 
         extra["tracebacks"] = tracebacks
     if not (source or extra or durations):
         return None
-    return EntryMetadata(source=source, duration=max(durations.values(), default=None), extra=extra or None)
+    return EntryMetadata(source=source, duration=longest, extra=extra or None)
 
 
 def close_calls(
