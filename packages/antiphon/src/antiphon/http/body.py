@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 from typing import Protocol
 
@@ -20,6 +20,7 @@ PAUSE_BYTES = 256 * 1024
 _WHOLE_BYTES = 256 * 1024 * 1024
 """A body that is awaited as a whole is handed over when it is longer than this: its reader refuses it."""
 _ERROR_BYTES = 1024 * 1024
+_LONG_PIECE = 16 * 1024
 
 logger = logging.getLogger("antiphon.http")
 
@@ -63,7 +64,8 @@ class PausedBody:
     """Whether nothing more will arrive."""
     waiter: asyncio.Future[None] | None = None
     """Done when more has arrived, or nothing more will. Cancelling it loses nothing."""
-    _unread: bytes | bytearray = b""
+    _unread: Sequence[bytes | bytearray] = ()
+    _size = 0
     _failure: TransportError | None = None
     _is_paused = False
 
@@ -76,12 +78,13 @@ class PausedBody:
             return
         if self.is_over:
             return
-        self._unread = join(self._unread, data) if self._unread else data
+        self._unread = add_piece(self._unread, data) if self._unread else (data,)
+        self._size += len(data)
         if self.is_whole:
-            if len(self._unread) <= _WHOLE_BYTES:
+            if self._size <= _WHOLE_BYTES:
                 return
             self.is_whole = False
-        if len(self._unread) > PAUSE_BYTES and not self._is_paused and self.flow is not None:
+        if self._size > PAUSE_BYTES and not self._is_paused and self.flow is not None:
             self._is_paused = True
             self.flow.pause()
         if self.waiter is not None:
@@ -143,7 +146,7 @@ class PausedBody:
 
     def abort(self) -> None:
         """It is not read any more: what has not arrived is not wanted, and nothing more is delivered."""
-        self._unread, self.receiver = b"", None
+        self._unread, self._size, self.receiver = (), 0, None
         if not self.is_over:
             self.is_over = True
             if self.flow is not None:
@@ -151,7 +154,7 @@ class PausedBody:
         self.wake()
 
     def _take(self) -> bytes:
-        data, self._unread = bytes(self._unread), b""
+        data, self._unread, self._size = b"".join(self._unread), (), 0
         if self._is_paused:
             self._is_paused = False
             self.resume()
@@ -171,18 +174,20 @@ class PausedBody:
 
 async def read_bounded(body: PausedBody, max_bytes: int) -> bytes:
     """The whole body; it is aborted if it is too long. Raises `BodyTooLong`, or `TransportError` if it ends too early."""
-    whole: bytes | bytearray = b""
+    pieces: Sequence[bytes | bytearray] = ()
+    size = 0
     try:
         if body.is_over and body._failure is None:  # all of it is here
-            whole, body._unread = body._unread, b""
+            pieces, size = body._unread, body._size
+            body._unread, body._size = (), 0
         else:
             async for piece in body:
-                whole = join(whole, piece)
-                if len(whole) > max_bytes:
+                pieces, size = add_piece(pieces, piece), size + len(piece)
+                if size > max_bytes:
                     break
-        if len(whole) > max_bytes:
+        if size > max_bytes:
             raise BodyTooLong("the response is too long", "connection_lost")
-        return bytes(whole)
+        return b"".join(pieces)
     finally:
         if not body.is_over:
             body.abort()
@@ -196,13 +201,16 @@ async def read_error(body: PausedBody) -> bytes:
         return b""
 
 
-def join(start: bytes | bytearray, data: bytes) -> bytes | bytearray:
-    """Both in one object: a list of pieces costs more than they contain, if a peer sends them byte by byte."""
-    if not start:
-        return data
-    whole = bytearray(start) if isinstance(start, bytes) else start
-    whole += data
-    return whole
+def add_piece(pieces: Sequence[bytes | bytearray], data: bytes) -> list[bytes | bytearray]:
+    """The pieces with one more. A short one is added to a short one before it: each object costs more than it contains."""
+    kept = pieces if isinstance(pieces, list) else list(pieces)
+    if len(data) >= _LONG_PIECE or not kept or len(kept[-1]) >= _LONG_PIECE:
+        kept.append(data)
+    elif isinstance(kept[-1], bytearray):
+        kept[-1] += data
+    else:
+        kept[-1] = bytearray(kept[-1]) + data
+    return kept
 
 
 class IteratedFlow:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from urllib.parse import parse_qsl, unquote
 
@@ -20,7 +20,7 @@ import httptools
 from msgspec import Struct
 
 from antiphon.errors import TransportError
-from antiphon.http.body import PausedBody, join
+from antiphon.http.body import PausedBody, add_piece
 from antiphon.http.decompress import BodyTooLarge, Decompressor, MalformedBody
 from antiphon.http.governor import Hold
 from antiphon.http.headers import REPEATED_HOST, read_fields
@@ -51,7 +51,8 @@ class IncomingRequest(Struct, eq=False):
     request: ClientRequest
     length: int | None = 0
     """The declared length of the body; None if it is chunked."""
-    body: bytes | bytearray = b""
+    pieces: Sequence[bytes | bytearray] = ()
+    """The body as far as it has arrived."""
     handler: Handler | None = None
     refusal: Response | None = None
     hold: Hold | None = None
@@ -78,7 +79,7 @@ class IncomingRequest(Struct, eq=False):
 
     def release(self) -> None:
         """Drop the body."""
-        self.request.body = self.body = b""
+        self.request.body, self.pieces = b"", ()
         if self.hold is not None:
             self.hold.release()
 
@@ -203,8 +204,8 @@ class RequestParser:
                 incoming.decompressor.close()
             except MalformedBody as error:
                 self._drop_body(incoming, Refusal(400, f"cannot decompress the request body: {error}"))
-        body, incoming.body = incoming.body, b""
-        incoming.request.body = bytes(body).removeprefix(_BYTE_ORDER_MARK)
+        pieces, incoming.pieces = incoming.pieces, ()
+        incoming.request.body = b"".join(pieces).removeprefix(_BYTE_ORDER_MARK)
         incoming.is_complete = True
         self.requests.append(incoming)
         if len(self.requests) == MAX_PIPELINED:
@@ -318,12 +319,13 @@ class RequestParser:
                 self._drop_body(incoming, Refusal(400, f"cannot decompress the request body: {error}"))
                 return
         hold = incoming.hold
-        if len(incoming.body) + len(data) > incoming.max_body:
+        assert hold is not None, "it was admitted"
+        if hold.size + len(data) > incoming.max_body:
             self._drop_body(incoming, self._service.body_too_large(incoming.request.path, incoming.max_body))
-        elif hold is not None and (excess := hold.grow(len(data))):
+        elif excess := hold.grow(len(data)):
             self._drop_body(incoming, Refusal(503, excess))
         else:
-            incoming.body = join(incoming.body, data) if incoming.body else data
+            incoming.pieces = add_piece(incoming.pieces, data) if incoming.pieces else (data,)
 
     def _check_progress(self, *, was_between: bool) -> None:
         """After a read that left something open: stop if it is refused, or if a head, chunk header or trailer has no end."""
