@@ -38,6 +38,7 @@ from wire.anthropic.stream_helpers import (
     stop,
     written,
 )
+from wire.stream_grammar import check_grammar as check_deltas
 
 read_response = ANTHROPIC.read_response
 
@@ -192,6 +193,14 @@ def test_deviations_of_real_streams_are_understood(name: str) -> None:
     assert losses == []
     assert output_of(read(again)) == output_of(deltas)
     check_grammar(events_of(again))
+
+
+def test_a_start_after_other_events_says_nothing() -> None:
+    for events in ([*WORDS, start()], [WORDS[0], start(), *WORDS[1:]], [finish(), start()]):
+        whole = written_out([*events, finish(), STOP])
+        for deltas in (read(whole), read(*(whole[place : place + 1] for place in range(len(whole))))):
+            check_deltas(deltas)
+            assert (output_of(deltas).parts, output_of(deltas).id) == ((RAIN,) if len(events) > 2 else (), "")
 
 
 def test_done_is_an_end_like_any_other() -> None:

@@ -147,6 +147,8 @@ class EventReader(Generic[Event]):
                 self._read(events)
         parts = self.parts
         taken, parts.deltas = parts.deltas, []
+        if taken:
+            self._is_started = True
         return taken
 
     def close(self) -> list[ModelOutputDelta]:
@@ -208,8 +210,8 @@ class EventReader(Generic[Event]):
         self._fail(CUT)
 
     def _begin(self, started: Started) -> None:
-        """Start the answer, once."""
-        if not self._is_started:
+        """Start the answer, once, and before everything else: a start that comes later says nothing."""
+        if not self._is_started and not self.parts.deltas:
             self._is_started = True
             self.parts.deltas.append(started)
 
