@@ -67,7 +67,7 @@ def test_what_passes_unread_is_what_the_reader_finds_in_order(name: str) -> None
 
 
 @pytest.mark.parametrize("name", SCANNED)
-def test_a_body_that_is_no_request_is_left_to_the_reader(name: str) -> None:
+def test_a_body_that_is_not_a_request_is_left_to_the_reader(name: str) -> None:
     scan = formats[name].scan_request
     for data in (b"", b"{", b"[]", b"{}", b'{"messages": 1}', b'{"messages": [1]}', b'{"messages": [], "model": 1}'):
         assert scan(data) is None, data

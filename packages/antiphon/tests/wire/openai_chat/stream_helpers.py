@@ -15,7 +15,6 @@ from antiphon.parts import (
 from antiphon.wire import format as wire_format
 from antiphon.wire.delta import (
     ModelOutputDelta,
-    PartDelta,
 )
 from antiphon.wire.output import ModelOutput
 from antiphon.wire.provenance import spelling_in
@@ -47,11 +46,6 @@ def without_spelling(output: ModelOutput) -> ModelOutput:
 def rewritten(deltas: list[ModelOutputDelta]) -> tuple[bytes, wire_format.StreamWriter]:
     writer = StreamWriter()
     return b"".join(map(writer.write, deltas)) + writer.close(), writer
-
-
-def is_of(parts_seen: dict[int, tuple[Any, list[str]]], delta: PartDelta, kind: type, candidate: int) -> bool:
-    start = parts_seen[delta.index][0]
-    return type(start.part) is kind and start.candidate == candidate
 
 
 def call(name: str, call_id: str, arguments: str = "{}") -> ToolCallRequest:
