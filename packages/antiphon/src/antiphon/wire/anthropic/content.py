@@ -26,6 +26,7 @@ from antiphon.parts import (
     OutputPart,
     Part,
     Refusal,
+    ResultPart,
     Text,
     Thinking,
     ToolCallRequest,
@@ -229,24 +230,31 @@ class ContentWriter(ListWriter):
 
     def add_result(self, blocks: list[Any], result: ToolCallResult) -> None:
         """Append the block of a result, and after it the media a failed result cannot have (AN-15)."""
-        parts, block = result.content, ResultShape(_legal_id(result.tool_call_id))
-        text: Any = parts[0] if len(parts) == 1 else None
-        moved: list[Any] = []
+        parts = result.content
+        moved: list[Any] | None = None
         failed = result.status is not _SUCCESS and result.status != _SUCCESS
-        if type(text) is Text and text.native is None:
-            block.content = text.text
-        elif parts:
-            content: list[Any] = []
-            for number, part in enumerate(parts):
-                self.losses.inner = number
-                for inner in self._write_result_part(part):
-                    (moved if failed and block_type(inner) != "text" else content).append(inner)
-            self.losses.inner = -1
-            block.content = collapse_text(content) if content else None
+        content: Any = parts[0] if len(parts) == 1 else None
+        if type(content) is Text and content.native is None:
+            content = content.text
+        else:
+            content, moved = self._result_content(parts, failed)
+        block = ResultShape(_legal_id(result.tool_call_id), content)
         if failed:
-            block.content, block.is_error = block.content or EMPTY_RESULT_TEXT, True
+            block.content, block.is_error = content or EMPTY_RESULT_TEXT, True
         blocks.append(block if result.native is None else self.extend(block, result.native))
-        blocks += moved
+        if moved:
+            blocks += moved
+
+    def _result_content(self, parts: tuple[ResultPart, ...], failed: bool) -> tuple[Any, list[Any]]:
+        """The content of a result, and what must come after it."""
+        content: list[Any] = []
+        moved: list[Any] = []
+        for number, part in enumerate(parts):
+            self.losses.inner = number
+            for inner in self._write_result_part(part):
+                (moved if failed and block_type(inner) != "text" else content).append(inner)
+        self.losses.inner = -1
+        return collapse_text(content) if content else None, moved
 
     def _write_result_part(self, part: Part) -> list[Any]:
         match part:

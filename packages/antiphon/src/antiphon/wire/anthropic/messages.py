@@ -21,6 +21,8 @@ from antiphon.wire.anthropic.content import READERS, ContentWriter, collapse_tex
 from antiphon.wire.anthropic.limits import SERVER_CALLS, Target, is_blank, is_server_block
 from antiphon.wire.anthropic.shapes import (
     SOURCE,
+    CallShape,
+    ResultShape,
     TextShape,
     block_type,
     field_of,
@@ -110,7 +112,7 @@ class MessageListWriter(ContentWriter):
             losses.part = position
             kind = type(part)
             if kind is ToolCallResult:
-                if blocks and block_type(blocks[-1]) != "tool_result":
+                if blocks and type(blocks[-1]) is not ResultShape and block_type(blocks[-1]) != "tool_result":
                     self._needs_sorting = True
                 self.add_result(blocks, part)  # type: ignore[arg-type]
             elif kind is ToolCallRequest:
@@ -189,7 +191,7 @@ class MessageListWriter(ContentWriter):
                 self._report_extras(extras, index)
             return
         self._blocks = []
-        may_be_text, needs_sorting = len(blocks) == 1 and not self._has_calls, self._needs_sorting
+        needs_sorting = self._needs_sorting
         self._has_calls = self._needs_sorting = False
         if self._before_assistant and role == "assistant":
             due, self._before_assistant = self._before_assistant, []
@@ -199,7 +201,8 @@ class MessageListWriter(ContentWriter):
             if type(last) is dict and last.get("role") == role and len(last) == 2 and self._merge(last, blocks):
                 return
         blocks = _sort_blocks(blocks, role) if needs_sorting else blocks
-        message = {"role": role, "content": collapse_text(blocks) if may_be_text else blocks}
+        is_no_text = len(blocks) > 1 or type(blocks[0]) is CallShape or type(blocks[0]) is ResultShape
+        message = {"role": role, "content": blocks if is_no_text else collapse_text(blocks)}
         if extras:
             message.update(extras)
         if self._is_last_unsorted:

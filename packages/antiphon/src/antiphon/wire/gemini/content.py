@@ -87,39 +87,36 @@ def read_value(part: Any, calls: CallIdTracker) -> Part:
 
 def read_part(part: Any, calls: CallIdTracker) -> Part:
     """One part of a content, of its shape. Never raises."""
-    extras: dict[str, Any] | None = None
+    shape, extras = part, None
     if type(part) is Loose:
         shape, extras = part.shape, part.more
-    else:
-        shape = part
-        if not (part.thought is part.thought_signature is UNSET):
-            extras = _thought_fields(part)
+        if shape is None:
+            return Native(FORMAT, part.value)
+    elif not (part.thought is part.thought_signature is UNSET):
+        extras = _thought_fields(part)
+    text, call, result = shape.text, shape.function_call, shape.function_response
     read: Part | None = None
-    if shape is not None:
-        text, call, result = shape.text, shape.function_call, shape.function_response
-        has_medium = not (shape.inline_data is shape.file_data is UNSET)
-        try:
-            if call is result is UNSET:
-                if has_medium:
-                    read = _read_medium_of(shape, extras) if text is UNSET else None
-                elif text is UNSET:
-                    read = _read_bare(extras)
-                elif not extras:
-                    read = Text(text)
-                elif extras.get("thought") is True:
-                    del extras["thought"]
-                    read = Thinking(text, native=native_extras(extras), source=SOURCE)
-                else:
-                    read = Text(text, native={FORMAT: extras})
-            elif has_medium or text is not UNSET:
-                pass  # it has more than one
-            elif result is UNSET:
-                read = _read_call(call, extras, calls)
-            elif call is UNSET:
-                read = _read_result(result, extras, calls)
-        except (RecursionError, UnicodeEncodeError):
-            pass
+    try:
+        if not (shape.inline_data is shape.file_data is UNSET):
+            read = _read_medium_of(shape, extras) if text is call is result is UNSET else None
+        elif text is not UNSET:
+            read = _read_text(text, extras) if call is result is UNSET else None
+        elif result is UNSET:
+            read = _read_bare(extras) if call is UNSET else _read_call(call, extras, calls)
+        elif call is UNSET:
+            read = _read_result(result, extras, calls)
+    except (RecursionError, UnicodeEncodeError):
+        pass
     return Native(FORMAT, value_of(part)) if read is None else read
+
+
+def _read_text(text: str, extras: dict[str, Any] | None) -> Part:
+    if not extras:
+        return Text(text)
+    if extras.get("thought") is True:
+        del extras["thought"]
+        return Thinking(text, native=native_extras(extras), source=SOURCE)
+    return Text(text, native={FORMAT: extras})
 
 
 def _thought_fields(part: PartShape) -> dict[str, Any]:
@@ -150,20 +147,23 @@ def _read_bare(extras: dict[str, Any] | None) -> Part | None:
 
 def _read_call(call: Any, extras: dict[str, Any] | None, calls: CallIdTracker) -> ToolCallRequest | None:
     """A call; None if it is malformed."""
-    more: dict[str, Any] = {}
+    more: dict[str, Any] | None = None
     if type(call) is Loose:
         call, more = call.shape, call.more
-    if call is None or not call.name:
-        return None
+        if call is None:
+            return None
     name, wire_id = call.name, call.id
-    if wire_id is not None and (not wire_id or wire_id.startswith(GENERATED_ID_PREFIX)):
-        more["id"] = wire_id
+    if not name:
+        return None
+    arguments = encode(call.args or {}).decode()
+    call_id = calls.add_call(name, wire_id or None)
+    if wire_id is not None and call_id is not wire_id:  # it is not used
+        more = {**(more or {}), "id": wire_id}
     if more:
         extras = {**(extras or {}), "functionCall": more}
-    arguments = encode(call.args or {}).decode()
-    return ToolCallRequest(
-        name, calls.add_call(name, wire_id or None), arguments, native={FORMAT: extras} if extras else None
-    )
+    if not extras:
+        return ToolCallRequest(name, call_id, arguments)
+    return ToolCallRequest(name, call_id, arguments, native={FORMAT: extras})
 
 
 def _read_result(result: Any, extras: dict[str, Any] | None, calls: CallIdTracker) -> ToolCallResult | None:
@@ -171,18 +171,22 @@ def _read_result(result: Any, extras: dict[str, Any] | None, calls: CallIdTracke
     more: dict[str, Any] = {}
     if type(result) is Loose:
         result, more = result.shape, result.more
-    if result is None or not result.name or (type(result.response) is not dict and result.response is not None):
+        if result is None:
+            return None
+    name, response = result.name, result.response
+    if not name:
         return None
-    name, response, raw_id = result.name, result.response, result.id
-    if response is not None and len(response) == 1 and not more and not extras and not result.parts:
-        output = response.get("output")
-        is_own = raw_id is None or (raw_id and not raw_id.startswith(GENERATED_ID_PREFIX))
-        if is_own and type(output) is str and output[:1] not in OBJECT_START:
-            call_id = calls.match_next(name, raw_id)  # the usual result, of the call whose turn it is
-            if call_id is not None:
-                return ToolCallResult(name, call_id, SUCCESS, (Text(output),))
+    if type(response) is dict:
+        if len(response) == 1 and not (more or extras or result.parts):
+            output = response.get("output")
+            if type(output) is str and output[:1] not in OBJECT_START:
+                call_id = calls.match_next(name, result.id)  # the usual result, of the call whose turn it is
+                if call_id is not None:
+                    return ToolCallResult(name, call_id, SUCCESS, (Text(output),))
+    elif response is not None:
+        return None
     media = tuple([_read_result_media(part) for part in result.parts or ()])
-    return _build_result(name, more.pop("id", raw_id), response, calls, media, extras or {}, more)
+    return _build_result(name, more.pop("id", result.id), response, calls, media, extras or {}, more)
 
 
 def _build_result(

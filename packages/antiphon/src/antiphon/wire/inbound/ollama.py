@@ -190,7 +190,7 @@ class _MessageReader:
             thinking = message.get("thinking")
             parts = [*([Thinking(thinking)] if isinstance(thinking, str) and thinking else []), *parts]
             calls = [self._call(call, f"{path}.tool_calls") for call in message.get("tool_calls") or ()]
-            self._unanswered = OpenCalls()
+            self._unanswered.start_step()
             for call in calls:
                 self._unanswered.add(call.tool_call_id, call.tool_call_id, call.tool_name)
             parts += calls

@@ -50,18 +50,20 @@ class OpenCalls:
     Results mostly come in the order of their calls; the calls are indexed when the first one does not.
     """
 
-    __slots__ = ("_calls", "_index", "_next")
+    __slots__ = ("_calls", "_index", "_indexed", "_next")
 
     def __init__(self) -> None:
+        self.start_step()
+
+    def start_step(self) -> None:
+        """A new turn of the model: later results belong to the calls after this."""
         self._calls: list[OpenCall] = []
-        self._next = 0
+        self._next = self._indexed = 0
         self._index: dict[tuple[str, str | None], deque[OpenCall]] | None = None
 
     def add(self, call_id: str, wire_id: str | None, name: str) -> None:
-        call = OpenCall(call_id, wire_id, name)
-        self._calls.append(call)
-        if self._index is not None:
-            self._add_to_index(self._index, call)
+        """The next call."""
+        self._calls.append(OpenCall(call_id, wire_id, name))
 
     def first(self) -> OpenCall | None:
         """The first call without a result."""
@@ -86,10 +88,13 @@ class OpenCalls:
 
     def _find(self, kind: str, value: str) -> OpenCall | None:
         """The first call without a result that has this id or name."""
+        calls = self._calls
         if self._index is None:
-            self._index = {}
-            for call in self._calls[self._next :]:
-                self._add_to_index(self._index, call)
+            self._index, self._indexed = {}, self._next
+        for call in calls[self._indexed :]:
+            for key in (("id", call.wire_id), ("name", call.name)):
+                self._index.setdefault(key, deque()).append(call)
+        self._indexed = len(calls)
         found = self._index.get((kind, value))
         while found:
             if not found[0].is_answered:
@@ -97,47 +102,42 @@ class OpenCalls:
             found.popleft()
         return None
 
-    @staticmethod
-    def _add_to_index(index: dict[tuple[str, str | None], deque[OpenCall]], call: OpenCall) -> None:
-        for key in (("id", call.wire_id), ("name", call.name)):
-            index.setdefault(key, deque()).append(call)
 
-
-class CallIdTracker:
-    """Call ids of one body in which ids may be missing, and the calls that still lack a result.
+class CallIdTracker(OpenCalls):
+    """Call ids of one body in which ids may be missing, and the calls of its last step.
 
     A missing id is generated from the position of the call and the id of the body: the same every time the body is read.
     """
 
-    __slots__ = ("_count", "_open", "_prefix")
+    __slots__ = ("_count", "_prefix")
 
     def __init__(self, body_id: str = "") -> None:
+        self.start_step()
         digest = hash_of(body_id)[:10] + "_" if body_id else ""
         self._prefix = GENERATED_ID_PREFIX + digest
         self._count = 0
-        self._open = OpenCalls()
-
-    def start_step(self) -> None:
-        """A new turn of the model: later results belong to the calls after this."""
-        self._open = OpenCalls()
 
     def add_call(self, name: str, wire_id: str | None) -> str:
         """The id of the next call; `wire_id` is its id in the body, if any."""
         call_id = wire_id if wire_id and not wire_id.startswith(GENERATED_ID_PREFIX) else self._generate_id()
-        self._open.add(call_id, wire_id, name)
+        self._calls.append(OpenCall(call_id, wire_id, name))
         return call_id
 
     def match_next(self, name: str, wire_id: str | None) -> str | None:
-        """The id of the first call without a result, if `name` and `wire_id` match it."""
-        call = self._open.first()
-        if call is None or call.wire_id != wire_id or call.name != name:
+        """The id of the first call without a result, if it has this name and uses this id of the body, or has none there."""
+        calls, place = self._calls, self._next
+        if place == len(calls):
+            return None
+        call = calls[place]
+        if call.wire_id != wire_id or call.name != name or call.is_answered or wire_id != (wire_id and call.call_id):
             return None
         call.is_answered = True
+        self._next = place + 1
         return call.call_id
 
     def match_result(self, name: str, wire_id: str | None) -> tuple[str, str | None]:
         """The id of the call a result belongs to, and the id of that call in the body."""
-        call = self._open.take(name, wire_id)
+        call = self.take(name, wire_id)
         if call is None:
             return (wire_id if wire_id and not wire_id.startswith(GENERATED_ID_PREFIX) else self._generate_id()), None
         return call.call_id, call.wire_id
