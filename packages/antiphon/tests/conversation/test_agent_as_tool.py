@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,8 @@ from antiphon.history import ContextEntry, ContextEntryRole, ToolCallResultsEntr
 from antiphon.parts import ToolCallRequest, ToolExecutionStatus, text_of
 from antiphon.providers.call import ProviderCallOptions
 from antiphon.providers.scripted import FunctionModel, ScriptedAnswer, ScriptedModel, call
-from antiphon.tools import Hook, HookedModelCall, Tool, ToolContext, ToolExecutor, ToolRegistry, tool
+from antiphon.tools import Hook, HookedModelCall, Settled, Tool, ToolContext, ToolExecutor, ToolRegistry, tool
+from antiphon.wire.delta import Finished
 from support.planned_turns import results_in
 
 
@@ -159,6 +161,35 @@ def test_an_agent_as_a_tool_whose_model_call_is_refused_is_a_failed_call() -> No
     (entry,) = [entry for entry in chat.history.entries if isinstance(entry, ToolCallResultsEntry)]
     assert entry.results[0].status is ToolExecutionStatus.FAILED
     assert entry.results[0].result_markdown == "helper stopped: no helpers today"
+
+
+@tool
+def later() -> Settled:
+    "Comes from outside."
+    return Settled.later()
+
+
+@pytest.mark.parametrize(
+    ("answers", "tools", "limits", "found"),
+    [
+        ([call("dig"), call("dig")], [dig], {"max_calls": 2}, "the tool calls of the run are used"),
+        ([call("dig"), call("dig")], [dig], {"max_rounds": 1}, "all rounds of the turn are used"),
+        ([[Finished("end")]], [], {}, "the model's last response has no text"),
+        ([call("later")], [later], {}, "it waits for a result from outside"),
+    ],
+    ids=["calls", "rounds", "silent", "later"],
+)
+def test_an_agent_as_a_tool_that_gives_no_answer_is_a_failed_call(
+    answers: list[Any], tools: list[Tool], limits: dict[str, int], found: str
+) -> None:
+    helper = Agent("helper", model=ScriptedModel(*answers), tools=tools)
+    model = ScriptedModel(call("ask_helper", request="How many?"), "I do not know.")
+    chat = Conversation(model, tools=[helper.as_tool(max_rounds=limits.get("max_rounds"))])
+    assert ToolLoop(chat, max_calls=limits.get("max_calls")).run_sync("How many?").text == "I do not know."
+    (entry,) = [entry for entry in chat.history.entries if isinstance(entry, ToolCallResultsEntry)]
+    assert entry.results[0].status is ToolExecutionStatus.FAILED
+    assert entry.results[0].result_markdown.startswith("helper stopped: ")
+    assert found in entry.results[0].result_markdown
 
 
 def meeting(places: int) -> Callable[[], Awaitable[None]]:

@@ -17,11 +17,12 @@ from antiphon.errors import ConversationError
 from antiphon.history import (
     AgentHistory,
     HumanDecisionEntry,
+    ModelInputEntry,
     ModelOutputEntry,
     ToolCallResultsEntry,
     ToolCallStartedEntry,
 )
-from antiphon.parts import ToolCallRequest, ToolExecutionStatus
+from antiphon.parts import Text, ToolCallRequest, ToolExecutionStatus
 from antiphon.providers.scripted import ScriptedAnswer, ScriptedModel, call
 from antiphon.tools import Hook, Tool, tool
 from antiphon.tools.call_runner import NOT_RUN, UNKNOWN_OUTCOME
@@ -179,6 +180,26 @@ def test_a_crash_between_decision_and_run_and_one_in_the_run(desk: Desk, office:
         return list(results_in(loop.chat.history.entries).values())
 
     assert desk.play(ScriptedModel(), result_texts) == [UNKNOWN_OUTCOME, "100 left", "paid 7 to Bob"]
+
+
+def test_denying_a_call_that_had_begun_where_it_needed_no_approval() -> None:
+    @tool(effect="idempotent", needs_approval=True)
+    def put(text: str) -> str:
+        "Puts it."
+        return "put"
+
+    chat = Conversation(ScriptedModel("It is not known."), tools=[put])
+    chat.history.append(ModelInputEntry((Text("Put it."),)))
+    chat.history.append(ModelOutputEntry((call("put", text="x"),)))
+    (begun,) = chat.turn.open_calls
+    chat.history.append(ToolCallStartedEntry("put", begun))
+    loop = ToolLoop(chat)
+    assert last_reason(resumed(loop)) == "approval", "it may be repeated, and a person must allow that here"
+    loop.deny(begun, "not again")
+    assert last_reason(resumed(loop)) == "answered"
+    (entry,) = [entry for entry in chat.history.entries if isinstance(entry, ToolCallResultsEntry)]
+    assert entry.results[0].status is ToolExecutionStatus.FAILED, "the log must not say that it was not run"
+    assert entry.results[0].result_markdown == f"{UNKNOWN_OUTCOME} Now a person denied it: not again."
 
 
 def test_a_new_message_instead_closes_the_calls_honestly(desk: Desk, office: Office) -> None:

@@ -219,7 +219,10 @@ class Agent(Generic[T]):
                     raise ToolError(
                         f"{self.name} stopped: {names} needs a person's approval, which cannot be given here"
                     )
-                if result.reason == "refused":
+                if result.reason == "waiting":
+                    raise ToolError(f"{self.name} stopped: it waits for a result from outside, which cannot come here")
+                is_explained = self.output is None and result.text and not chat.turn.answer
+                if is_explained or result.reason == "refused":
                     raise ToolError(f"{self.name} stopped: {result.text}", retry=False)
                 return result.output
 

@@ -398,8 +398,10 @@ def final_result(state: CallState, tool: Tool | None) -> ToolCallResult | None:
     if state.result is not None:
         return state.result
     if state.decision is not None and state.decision.decision == "deny":
-        why = f": {state.decision.reason}" if state.decision.reason else ""
-        return skipped_result(state.call, f"a person denied it{why}")
+        denied = "a person denied it" + (f": {state.decision.reason}" if state.decision.reason else "")
+        if state.started is not None:  # where it needed no approval, before everything stopped
+            return _failed(state.call, f"{UNKNOWN_OUTCOME} Now {denied}.")
+        return skipped_result(state.call, denied)
     if state.started is not None and (tool is None or tool.effect == "once"):
         return _failed(state.call, UNKNOWN_OUTCOME)
     return None
