@@ -362,13 +362,13 @@ class Translate:
         """Deltas as the client gets them. Raises `StreamFailed`."""
         if self._continuation is not None:
             deltas = self._continuation.feed(deltas)
-        failed = deltas[-1] if deltas and isinstance(deltas[-1], Failed) else None
-        if failed is not None:
-            deltas = deltas[:-1]
         if not deltas:
-            if failed is not None:
-                raise StreamFailed(self._scrub(failed.error))
             return b""
+        last, failed = deltas[-1], None
+        if type(last) is Failed:
+            deltas, failed = deltas[:-1], StreamFailed(self._scrub(last.error))
+            if not deltas:
+                raise failed
         self._record.observe(deltas)
         self.is_finished = self._reader.is_finished
         if self._recording is not None:
@@ -377,7 +377,8 @@ class Translate:
             deltas = [read for delta in deltas for read in self._calls.feed(delta)]
         written = self._encoded(deltas)
         if failed is not None:
-            raise StreamFailed(self._scrub(failed.error), written)
+            failed.data = written
+            raise failed
         return written
 
     def fail(self, error: ProviderError) -> bytes:
@@ -394,9 +395,10 @@ class Translate:
         write, restorer, pieces = self._writer.write, self._restorer, []
         sent: list[ModelOutputDelta] = []
         for delta in deltas:
-            if isinstance(delta, Started | Finished):
-                delta = self._named(delta)
-            elif self._hides_usage and isinstance(delta, UsageReported):
+            kind = type(delta)
+            if kind is Started or kind is Finished:
+                delta = self._named(delta)  # type: ignore[arg-type]
+            elif kind is UsageReported and self._hides_usage:
                 continue
             sent.append(delta)
             if restorer is None:

@@ -175,11 +175,11 @@ class Record(CallReport, kw_only=True):
         for delta in deltas:
             if self.first_token_seconds is None and is_visible(delta):
                 self.first_token_seconds = time.monotonic() - self.started_at
-            if isinstance(delta, PartDelta):
+            if type(delta) is PartDelta:
                 self.output_bytes += len(delta.text.encode("utf-8", "replace"))
-            elif isinstance(delta, UsageReported):
+            elif type(delta) is UsageReported:
                 self.usage = delta.usage
-            elif isinstance(delta, Failed):
+            elif type(delta) is Failed:
                 self.error = delta.error
         if self.span is not None:
             self._observe_answer(deltas)

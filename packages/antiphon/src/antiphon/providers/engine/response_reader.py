@@ -27,6 +27,7 @@ from antiphon.wire.output import NOT_AN_ANSWER, ErrorKind, ProviderError
 MAX_BODY_BYTES = 64 * 1024 * 1024
 """A longer body that is not streamed is an error."""
 _BLANK = b" \t\r\n\xef\xbb\xbf"
+_ENDS = (Finished, Failed)
 _MAX_SUMMARY_CHARS = 200
 _CUT = ProviderError("the response ended before it began", "stream_cut")
 _TIMEOUTS = frozenset({"connect_timeout", "read_timeout", "total_timeout"})
@@ -48,7 +49,7 @@ class ResponseReader:
         """The deltas that these bytes complete."""
         if self._stream is not None:
             deltas = self._stream.feed(data)
-            if deltas and isinstance(deltas[-1], Finished | Failed):  # as in `_mark_finished`
+            if deltas and type(deltas[-1]) in _ENDS:  # as in `_mark_finished`
                 self.is_finished = True
             return deltas
         self._whole.append(data)
@@ -80,7 +81,7 @@ class ResponseReader:
         return self._mark_finished(deltas)
 
     def _mark_finished(self, deltas: list[ModelOutputDelta]) -> list[ModelOutputDelta]:
-        if deltas and isinstance(deltas[-1], Finished | Failed):
+        if deltas and type(deltas[-1]) in _ENDS:
             self.is_finished = True
         return deltas
 
