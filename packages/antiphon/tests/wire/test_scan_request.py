@@ -37,7 +37,10 @@ def bodies(name: str) -> Iterator[dict[str, Any]]:
             if isinstance(changed, dict):
                 key = chance.choice([*changed, "reasoning", "cache_control"])
                 yield {**body, "messages": [*messages[:place], {**changed, key: value}, *messages[place + 1 :]]}
-            yield {**body, chance.choice([*body, "thinking", "service_tier", "reasoning_effort", "system"]): value}
+            yield {
+                **body,
+                chance.choice([*body, "thinking", "service_tier", "reasoning_effort", "stream_options"]): value,
+            }
 
 
 def has_only_text(request: ModelRequest) -> bool:
@@ -60,6 +63,8 @@ def test_what_passes_unread_is_what_the_reader_finds_in_order(name: str) -> None
         request = wire.read_request(data)
         asked = (request.model, request.stream, request.service_tier)
         assert (outline.model, outline.stream, outline.service_tier) == asked, body
+        given = body.get("stream_options") if name == "openai-chat" else None
+        assert (outline.native or {}).get(name, {}).get("stream_options") == given, body
         assert (outline.reasoning is None) == (request.reasoning is None), body
         assert has_only_text(request), body
         assert is_legal(request.messages, wire.spec.sequence_rule), body

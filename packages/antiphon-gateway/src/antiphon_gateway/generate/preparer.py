@@ -325,7 +325,9 @@ class Preparer:
     @cached_property
     def _stream_options(self) -> dict[str, Any] | None:
         """The `stream_options` of a Chat Completions request; None if it has none."""
-        return stream_options(self.body)
+        if self._unread is None:
+            return stream_options(self.body)
+        return (self._unread.native or {}).get(self.endpoint.format, {}).get("stream_options")
 
     def _original_body(self, request: ModelRequest, target: Target) -> bytes:
         """The client's own bytes, with the target's name for the model."""

@@ -110,7 +110,7 @@ def with_usage_requested(body: bytes, options: dict[str, Any] | None) -> bytes:
     """The same body, which has these `stream_options`, with usage requested."""
     begin = body.find(b"{")
     if options is None and begin >= 0:
-        return body[:begin] + _REQUESTED + body[begin + 1 :]
+        return b"".join((body[:begin], _REQUESTED, memoryview(body)[begin + 1 :]))  # one copy
     fields = top_level_fields(body)
     fields[_OPTIONS] = msgspec.Raw(msgspec.json.encode({**(options or {}), INCLUDE_USAGE: True}))
     return msgspec.json.encode(fields)

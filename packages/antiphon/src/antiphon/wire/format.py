@@ -142,7 +142,7 @@ class Format:
     def scan_request(self, body: bytes) -> ModelRequest | None:
         """A request without its content; None unless that is only text, calls and results in an order that the API accepts.
 
-        Only the model, the stream and the reasoning are in it, and nothing else was read.
+        It has only the model, the stream with its options as they came, and whether reasoning is requested.
         """
         scan = getattr(self._module("request"), "scan_request", None)
         return None if scan is None else scan(body)

@@ -16,6 +16,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+from msgspec import UNSET
 
 from antiphon.wire import shared_openai
 from antiphon.wire.loss import Loss, lose_native, other_fields, own_extras
@@ -314,7 +315,11 @@ def scan_request(data: bytes) -> ModelRequest | None:
             judge.other()
     effort = body.reasoning_effort
     reasoning = None if effort is None else Reasoning(effort)
-    return None if judge.end() else ModelRequest(model=body.model, stream=body.stream, reasoning=reasoning)
+    options = body.stream_options
+    native = None if options is UNSET else {FORMAT: {"stream_options": options}}
+    if judge.end():
+        return None
+    return ModelRequest(model=body.model, stream=body.stream, reasoning=reasoning, native=native)
 
 
 READER = RequestReader(

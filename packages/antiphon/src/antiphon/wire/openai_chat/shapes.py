@@ -144,6 +144,7 @@ class PlainBody(PlainRequest):
     reasoning: None = None
     thinking: None = None
     enable_thinking: None = None
+    stream_options: dict[str, Any] | UnsetType = UNSET
 
 
 class CalledFragment(Shape):
