@@ -97,7 +97,7 @@ class SqliteFile:
         """Execute one statement, durable by itself; returns how many rows it changed."""
         with self._lock:
             try:
-                return (self._writing or self._open_writer()).connection.execute(statement, values).rowcount
+                return (self._writing or self._open_writer()).cursor.execute(statement, values).rowcount
             except Exception as error:
                 self._errors.translate(error)
                 raise
@@ -412,12 +412,13 @@ class _Reading:
 
 
 class _Writing:
-    """The connection to write with, for one thread at a time."""
+    """The connection to write with, for one thread at a time; and a cursor for single statements."""
 
-    __slots__ = ("_errors", "_lock", "connection")
+    __slots__ = ("_errors", "_lock", "connection", "cursor")
 
     def __init__(self, connection: sqlite3.Connection, lock: threading.RLock, errors: _Errors) -> None:
         self.connection = connection
+        self.cursor = connection.cursor()
         self._lock = lock
         self._errors = errors
 
