@@ -86,21 +86,29 @@ def scan_request(data: bytes) -> ModelRequest | None:
     body = decode_plain(data, PlainBody)
     if body is None:
         return None
-    judge = SequenceJudge(SPEC.sequence_rule)
+    judge: SequenceJudge | None = None  # text alone, before the first call, is in order
     for index, message in enumerate(body.messages):
-        judge.turn(message.role == "assistant")
-        if not message.content or type(message.content) is str:
-            judge.other()
-            continue
-        for block in message.content:
+        is_model = message.role == "assistant"
+        if judge is not None:
+            judge.turn(is_model)
+        blocks = message.content if type(message.content) is list and message.content else (None,)
+        for block in blocks:
             if type(block) is PlainCall:
+                if judge is None:
+                    judge = SequenceJudge(SPEC.sequence_rule)
+                    judge.turn(is_model)
                 judge.call(block.id, index)
+            elif judge is None:
+                if type(block) is PlainResult:
+                    return None
             elif type(block) is PlainResult:
                 judge.result(block.tool_use_id, index)
             else:
                 judge.other()
     reasoning = None if body.thinking is None else _read_thinking(body.thinking)
-    return None if judge.end() else ModelRequest(model=body.model, stream=body.stream, reasoning=reasoning)
+    if judge is not None and judge.end():
+        return None
+    return ModelRequest(model=body.model, stream=body.stream, reasoning=reasoning)
 
 
 def _read_system(system: str | list[Any]) -> tuple[Message, ...]:

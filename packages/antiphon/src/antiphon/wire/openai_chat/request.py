@@ -299,25 +299,28 @@ def scan_request(data: bytes) -> ModelRequest | None:
     body = decode_plain(data, PlainBody)
     if body is None:
         return None
-    judge = SequenceJudge(SPEC.sequence_rule)
+    judge: SequenceJudge | None = None  # text alone, before the first call, is in order
     messages: list[Any] = body.messages
     for index, message in enumerate(messages):
         kind = type(message)
         if kind is PlainResult:
-            if not judge.answer(message.tool_call_id, index):
+            if judge is None or not judge.answer(message.tool_call_id, index):
                 return None
         elif kind is PlainAssistant:
-            judge.turn(is_model=True)
-            for call in message.tool_calls or ():
-                judge.call(call.id, index)
-        else:
+            if judge is None and message.tool_calls:
+                judge = SequenceJudge(SPEC.sequence_rule)
+            if judge is not None:
+                judge.turn(is_model=True)
+                for call in message.tool_calls or ():
+                    judge.call(call.id, index)
+        elif judge is not None:
             judge.turn(is_model=False)
             judge.other()
     effort = body.reasoning_effort
     reasoning = None if effort is None else Reasoning(effort)
     options = body.stream_options
     native = None if options is UNSET else {FORMAT: {"stream_options": options}}
-    if judge.end():
+    if judge is not None and judge.end():
         return None
     return ModelRequest(model=body.model, stream=body.stream, reasoning=reasoning, native=native)
 
