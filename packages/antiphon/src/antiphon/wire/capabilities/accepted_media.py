@@ -102,8 +102,13 @@ def media_problems(
     if model.media is None and not with_types:
         return
     for path, kind, media_type in _find_media(entries, place, blocks, with_types=with_types):
-        if not model.accepts_media(kind, "" if kind == "image" else media_type):
-            yield path, refusal(kind, media_type, model)
+        if not _accepts(model, kind, "" if kind == "image" else media_type):
+            yield path, refusal(kind or "document", media_type, model)
+
+
+def _accepts(model: Capabilities, kind: MediaKind | None, media_type: str) -> bool:
+    """Whether a model accepts a medium; one of which neither kind nor type is known is refused only where all are."""
+    return model.accepts_media(kind, media_type) if kind is not None else model.media != ()
 
 
 def refusal(kind: MediaKind, media_type: str, model: Capabilities) -> str:
@@ -149,8 +154,9 @@ class _MediaFitter:
         """A block of the format itself; only kinds count, since its fields are unknown here."""
         spec = spec_of(part.origin) if self._model.media is not None else None
         found = () if spec is None else _find_media([part.data], "", spec.media_blocks, with_types=False)
-        for _, kind, _ in found:
-            if not self._model.accepts_media(kind):
+        for _, found_kind, _ in found:
+            if not _accepts(self._model, found_kind, ""):
+                kind = found_kind or "document"
                 reason = refusal(kind, "", self._model)
                 self._losses.add(kind, f"{reason}; replaced by a note")
                 return Text(f"[{kind} omitted: {reason}]")
@@ -233,8 +239,8 @@ def _cache_marks(native: NativeExtras | None) -> NativeExtras | None:
 
 def _find_media(
     entries: Any, place: str, blocks: MediaBlocks, *, with_types: bool
-) -> Iterator[tuple[str, MediaKind, str]]:
-    """The path, the kind and the type (empty if unknown) of each medium in a body."""
+) -> Iterator[tuple[str, MediaKind | None, str]]:
+    """The path, the kind (None if unknown) and the type (empty if unknown) of each medium in a body."""
     stack = [(place, entries)]
     while stack:
         path, value = stack.pop()
@@ -250,8 +256,8 @@ def _find_media(
                 stack.extend((f"{path}.{name}", value[name]) for name in reversed(blocks.containers) if name in value)
 
 
-def _block_kind(kind: MediaKind | None, media_type: str) -> MediaKind:
+def _block_kind(kind: MediaKind | None, media_type: str) -> MediaKind | None:
     by_type = _KIND_BY_PREFIX.get(media_type[:6])
     if kind is None:  # one block for all kinds
-        return by_type or "document"
+        return by_type or ("document" if media_type else None)
     return by_type if kind == "document" and by_type in ("audio", "video") else kind
