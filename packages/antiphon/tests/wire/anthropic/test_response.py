@@ -30,7 +30,7 @@ from support.corpus import in_collection
 from support.examples import scaled
 from support.local_server import LocalServer
 from support.wire_formats import ANTHROPIC
-from wire.anthropic.bodies import answers, json_values, lines, normal_block, sent, without_nulls
+from wire.anthropic.bodies import answers, json_values, normal_block, sent, without_nulls
 
 read_error = ANTHROPIC.read_error
 write_error = ANTHROPIC.write_error
@@ -274,95 +274,6 @@ def test_only_wire_errors_are_raised(body: dict[str, Any]) -> None:
         read_response(body)
     except WireError:
         assert not isinstance(body.get("content"), list)
-
-
-def failure(kind: str, message: str) -> dict[str, Any]:
-    return {"type": "error", "error": {"type": kind, "message": message}, "request_id": "req_1"}
-
-
-@pytest.mark.parametrize(
-    ("body", "status", "kind"),
-    [
-        (failure("invalid_request_error", "temperature: range: 0..1"), 400, "invalid_request"),
-        (
-            failure("invalid_request_error", "prompt is too long: 3333404 tokens > 200000 maximum"),
-            400,
-            "context_length",
-        ),
-        (
-            failure("invalid_request_error", "input length and `max_tokens` exceed context limit: 1 + 2 > 3"),
-            400,
-            "context_length",
-        ),
-        (failure("invalid_request_error", "Your credit balance is too low to access the API."), 400, "billing"),
-        (failure("authentication_error", "invalid x-api-key"), 401, "authentication"),
-        (failure("billing_error", "x"), 402, "billing"),
-        (failure("permission_error", "x"), 403, "permission"),
-        (failure("not_found_error", "model: claude-9"), 404, "not_found"),
-        (failure("conflict_error", "x"), 409, "conflict"),
-        (failure("request_too_large", "x"), 413, "too_large"),
-        (failure("rate_limit_error", "x"), 429, "rate_limit"),
-        (failure("api_error", "x"), 500, "server"),
-        (failure("timeout_error", "x"), 504, "timeout"),
-        (failure("overloaded_error", "Overloaded"), 529, "overloaded"),
-    ],
-)
-def test_an_error_is_read_and_written_again(body: dict[str, Any], status: int, kind: str) -> None:
-    for given_status in (status, None):
-        error = read_error(body, given_status)
-        assert (error.kind, error.status, error.message) == (kind, status, body["error"]["message"])
-        assert write_error(error) == body
-    assert read_error(msgspec.json.encode(body), status) == read_error(body, status)
-
-
-def test_recorded_errors() -> None:
-    refused = [record for record in lines("recorded") if record["status"] >= 400]
-    kinds = {400: "invalid_request", 401: "authentication", 403: "permission", 404: "not_found"}
-    for record in refused:
-        error = read_error(record["response"], record["status"])
-        assert error.kind == kinds[record["status"]], record["id"]
-        assert error.message in json.dumps(record["response"], ensure_ascii=False).replace('\\"', '"')
-        if "error" in record["response"]:
-            assert without_nulls(write_error(error)) == without_nulls(record["response"])
-    assert len(refused) >= max(1, in_collection(24))
-
-
-@pytest.mark.parametrize(
-    ("body", "status", "kind", "message"),
-    [
-        ("<html>Bad gateway</html>", 502, "server", "Bad gateway"),
-        (b"\xff\xfe", 503, "overloaded", "\ufffd\ufffd"),
-        (None, 429, "rate_limit", "HTTP status 429 without a message"),
-        ([1], None, "unknown", "the provider gave no error message"),
-        ({"message": "URL sources are not supported"}, 400, "invalid_request", "URL sources are not supported"),
-        ({"error": "no"}, 418, "invalid_request", "no"),
-        ({"error": {"type": "of_tomorrow", "message": "m"}}, None, "unknown", "m"),
-        ({"error": {"type": 5, "message": 6}}, 599, "server", '{"type":5,"message":6}'),
-        ({"error": {"message": "API key is invalid."}}, 400, "authentication", "API key is invalid."),
-    ],
-)
-def test_any_body_is_an_error(body: Any, status: int | None, kind: str, message: str) -> None:
-    error = read_error(body, status)
-    assert (error.kind, error.message) == (kind, message)
-    assert write_error(error)["error"]["message"] == message
-
-
-@given(
-    json_values | st.dictionaries(st.sampled_from(["error", "type", "message"]), json_values),
-    st.none() | st.integers(0, 700),
-)
-def test_reading_an_error_never_raises(body: Any, status: int | None) -> None:
-    again = write_error(read_error(body, status))
-    assert again["type"] == "error"
-    assert isinstance(again["error"]["message"], str)
-    msgspec.json.encode(again)
-
-
-def test_errors_of_other_formats() -> None:
-    error = ProviderError("Quota.", "billing", 429, "insufficient_quota")
-    assert write_error(error) == {"type": "error", "error": {"type": "billing_error", "message": "Quota."}}
-    assert write_error(ProviderError("Long.", "context_length"))["error"]["type"] == "invalid_request_error"
-    assert write_error(ProviderError("Cut.", "stream_cut"))["error"]["type"] == "api_error"
 
 
 def test_the_official_sdk_parses_our_answers_and_we_its_requests(capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,16 +7,15 @@ from typing import Any
 
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
 from antiphon.errors import WireError
 from antiphon.parts import Native, Refusal, Source, Text, Thinking, TokenUsage, ToolCallRequest, ToolCallResult
 from antiphon.wire.loss import Loss
-from antiphon.wire.output import ErrorKind, ModelOutput, ProviderError, StopReason
+from antiphon.wire.output import ModelOutput, StopReason
 from antiphon.wire.request import ToolDefinition
 from antiphon.wire.tools.call_ids import GENERATED_ID_PREFIX
 from support.wire_formats import GEMINI
-from wire.gemini.bodies import answers, decoded, normalised_response, refusals, response_bodies, values
+from wire.gemini.bodies import answers, decoded, normalised_response, response_bodies
 from wire.gemini.official_sdk import Server
 
 read_error = GEMINI.read_error
@@ -216,77 +215,6 @@ def test_losses_of_an_answer_name_their_path(output: ModelOutput, path: str) -> 
 def test_an_answer_without_an_id_gets_one() -> None:
     assert write(ModelOutput(format="openai-chat"))[0]["responseId"]
     assert "responseId" not in write(ModelOutput(format="gemini"))[0]
-
-
-# Errors
-
-
-def test_every_recorded_error_is_understood(capsys: pytest.CaptureFixture[str]) -> None:
-    kinds: dict[ErrorKind, int] = {}
-    errors = refusals()
-    for status, body in errors:
-        error = read_error(body, status)
-        assert error.kind != "unknown", body
-        assert error.message == body["error"]["message"]
-        assert read_error(write_error(error), status) == error
-        assert decoded(write_error(error))["error"]["message"] == error.message
-        kinds[error.kind] = kinds.get(error.kind, 0) + 1
-    assert kinds["authentication"] >= 3, "an invalid key is recognised by its text"
-    with capsys.disabled():
-        print(f"\n{len(errors)} Gemini errors: {kinds}")
-
-
-@pytest.mark.parametrize(
-    ("message", "word", "status", "kind"),
-    [
-        ("API key not valid. Please pass a valid API key.", "INVALID_ARGUMENT", 400, "authentication"),
-        (
-            "The input token count (2) exceeds the maximum number of tokens allowed (1).",
-            "INVALID_ARGUMENT",
-            400,
-            "context_length",
-        ),
-        ("User location is not supported for the API use.", "FAILED_PRECONDITION", 400, "permission"),
-        (
-            "You exceeded your current quota, please check your plan and billing details.",
-            "RESOURCE_EXHAUSTED",
-            400,
-            "rate_limit",
-        ),
-        ("The model is overloaded.", "UNAVAILABLE", 503, "overloaded"),
-        ("Deadline expired.", "DEADLINE_EXCEEDED", 504, "timeout"),
-        ("Internal error.", "INTERNAL", 500, "server"),
-        ("?", None, 404, "not_found"),
-        ("?", None, 418, "invalid_request"),
-    ],
-)
-def test_the_kind_of_an_error(message: str, word: str | None, status: int, kind: ErrorKind) -> None:
-    error = {"code": status, "message": message, "status": word}
-    assert read_error({"error": error}, status).kind == kind
-    assert read_error([{"error": error}], status).kind == kind
-
-
-@given(values | st.binary(max_size=20), st.none() | st.integers(100, 599))
-def test_any_error_body_is_read(body: Any, status: int | None) -> None:
-    error = read_error(body, status)
-    assert error.message
-    assert error.status == status or status is None
-    assert decoded(write_error(error))["error"]["status"]
-
-
-@pytest.mark.parametrize(
-    "body", [None, "", "<html>502</html>", b"\xff", [], {}, {"error": "no"}, {"error": {"code": "x"}}]
-)
-def test_an_odd_error_body_is_read(body: Any) -> None:
-    error = read_error(body, 502)
-    assert error.kind == "server"
-    assert error.message
-
-
-def test_an_error_from_another_provider() -> None:
-    assert write_error(ProviderError("Overloaded", "overloaded", 529, "overloaded_error")) == {
-        "error": {"code": 529, "message": "Overloaded", "status": "UNAVAILABLE"}
-    }
 
 
 # The official SDK
