@@ -107,7 +107,7 @@ def media_problems(
 
 
 def _accepts(model: Capabilities, kind: MediaKind | None, media_type: str) -> bool:
-    """Whether a model accepts a medium; one of which neither kind nor type is known is refused only where all are."""
+    """whether a model accepts a medium; without a known kind or type it is refused only where every medium is."""
     return model.accepts_media(kind, media_type) if kind is not None else model.media != ()
 
 
