@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from antiphon import extensions
-from support.repository import LIBRARY, ROOT, SOURCES
+from support.repository import GATEWAY, LIBRARY, ROOT, SOURCES
 
 LAYERS = """
 closing errors ids media_types model_name private_files text
@@ -300,6 +300,33 @@ def test_blocking_work_waits_in_threads_of_its_kind() -> None:
     assert [f"{file}: {word}" for file in files for word in found.findall(file.read_text())] == [], (
         "use antiphon.threads"
     )
+
+
+def test_no_error_keeps_its_frame_alive() -> None:
+    """An error that is raised from a variable is in a cycle with its frame, and so with the body of the request in it."""
+    files = [file for folder in (GATEWAY, LIBRARY / "http", LIBRARY / "providers") for file in folder.rglob("*.py")]
+    assert len(files) > 150
+    assert [f"{file}:{line}" for file in files for line in errors_in_variables(parsed(file))] == []
+
+
+def errors_in_variables(tree: ast.Module) -> Iterator[int]:
+    """Lines that raise a variable which stays bound. `except ... as` unbinds its name by itself."""
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    for nodes in [list(ast.walk(function)) for function in functions]:
+        unbound = {node.name for node in nodes if isinstance(node, ast.ExceptHandler)}
+        unbound |= {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Del)}
+        for node in nodes:
+            if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Name):
+                is_class = node.exc.id[0].isupper()
+                if not is_class and node.exc.id not in unbound:
+                    yield node.lineno
+
+
+def test_errors_in_variables_are_found() -> None:
+    kept = "def f():\n    error = ValueError()\n    raise error"
+    let_go = "def f(error):\n    try:\n        raise error\n    finally:\n        del error"
+    caught = "def f():\n    try:\n        g()\n    except OSError as error:\n        raise error"
+    assert [list(errors_in_variables(ast.parse(text))) for text in (kept, let_go, caught)] == [[3], [], []]
 
 
 def test_importing_antiphon_loads_only_the_standard_library_and_msgspec() -> None:

@@ -169,6 +169,10 @@ FOUND: dict[str, tuple[bool, list[Step]]] = {
         True,
         [Ask(client="anthropic", model="to-gemini", streams=True, shape="large", leaves="in mid-stream")],
     ),
+    "a translated stream that fails after text keeps its body": (
+        False,
+        [Ask(model="to-gemini", streams=True, shape="large", faults=(("gemini", "stall in half"),))],
+    ),
     "an unknown previous response keeps its body": (
         True,
         [Ask(client="openai-responses", shape="large", continues=True)],

@@ -364,11 +364,11 @@ class Translate:
             deltas = self._continuation.feed(deltas)
         if not deltas:
             return b""
-        last, failed = deltas[-1], None
+        last, error = deltas[-1], None
         if type(last) is Failed:
-            deltas, failed = deltas[:-1], StreamFailed(self._scrub(last.error))
+            deltas, error = deltas[:-1], self._scrub(last.error)
             if not deltas:
-                raise failed
+                raise StreamFailed(error)
         self._record.observe(deltas)
         self.is_finished = self._reader.is_finished
         if self._recording is not None:
@@ -376,9 +376,8 @@ class Translate:
         if self._calls is not None:
             deltas = [read for delta in deltas for read in self._calls.feed(delta)]
         written = self._encoded(deltas)
-        if failed is not None:
-            failed.data = written
-            raise failed
+        if error is not None:
+            raise StreamFailed(error, written)  # in no variable: its frames hold the request, and would hold it
         return written
 
     def fail(self, error: ProviderError) -> bytes:

@@ -183,15 +183,14 @@ class MediaFetcher:
         most = self.limits.part_bytes
         pieces: list[bytes] = []
         size = 0
-        too_long = MediaFetchError(f"larger than {most} bytes")
         length = response.headers.get("content-length", "")
         if length.isdecimal() and int(length) > most:
-            raise too_long
+            raise MediaFetchError(f"larger than {most} bytes")
         async for piece in response:
             pieces.append(piece)
             size += len(piece)
             if size > most:
-                raise too_long
+                raise MediaFetchError(f"larger than {most} bytes")
             allowance.take(len(piece))
         data = b"".join(pieces)
         media_type = sniff_bytes(data, response.headers.get("content-type", ""))

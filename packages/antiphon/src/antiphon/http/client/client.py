@@ -254,7 +254,10 @@ async def _send_body(connection: ClientConnection, request: HttpRequest, respons
         error = None if sending.cancelled() else sending.exception()  # taken also if this is cancelled itself
     if error is not None:
         response.abort()
-        raise error
+        try:
+            raise error
+        finally:
+            del sending, error  # its traceback holds this frame, and the request in it
 
 
 async def _aclose(generator: AsyncGenerator[Any, None]) -> None:
