@@ -75,7 +75,7 @@ class FoundAnswer:
         if self.live is not None:
             return Response(headers=dict(STREAM_HEADERS), body=self.live.follow(after))
         store, (owner, answer_id) = self.metered.services.answers, self.key
-        if self.stored.status != "running" and not await STATE.run(store.events, answer_id, owner, -1):
+        if not self.stored.is_open and not await STATE.run(store.events, answer_id, owner, -1):
             raise WireError(
                 f"stream: '{answer_id}' was not created with background: true, or ended too long ago; get it without stream"
             )

@@ -89,6 +89,8 @@ class StoredAnswer(Struct, frozen=True):
     provider: str = ""
     credential: str = ""
     model: str = ""
+    is_open: bool = False
+    """More of its events may be stored, by the process that generates it: those that tell its end follow the complete answer."""
 
 
 class AnswerStore:
@@ -117,10 +119,11 @@ class AnswerStore:
             row = db.execute(find, (owner, answer_id, self._file.oldest)).fetchone()
         if row is None:
             return None
-        status, deadline, body, request, is_cancelled, *place = row
-        if status == "running" and deadline <= self._file.clock():
+        status, deadline, body, request, is_cancelled, provider, credential, model = row
+        is_open = deadline > self._file.clock()
+        if status == "running" and not is_open:
             status = "overdue"
-        return StoredAnswer(answer_id, status, body, request, bool(is_cancelled), *place)
+        return StoredAnswer(answer_id, status, body, request, bool(is_cancelled), provider, credential, model, is_open)
 
     def delete(self, answer_id: str, owner: str = "") -> None:
         """Delete an answer. Those that build on it keep its content. Raises `UnknownResponse`."""
@@ -174,8 +177,9 @@ class AnswerStore:
         return [bytes(event) for (event,) in rows]
 
     def finish(self, answer_id: str, owner: str, body: bytes) -> None:
-        """Store the last object of an answer that ran, unless it was stored as a complete one, or deleted."""
+        """An answer that ran has ended, and all its events are stored. `body` is its object, unless a complete one is stored."""
         with self._file.transaction() as db:
+            db.execute(f"UPDATE answers SET deadline = 0 WHERE {_KNOWN}", (owner, answer_id))
             end = f"UPDATE answers SET status = 'ended', body = ?3 WHERE {_KNOWN} AND status = 'running'"
             db.execute(end, (owner, answer_id, body))
 

@@ -344,7 +344,7 @@ async def follow_stored(
             after += len(events)
             silent = 0.0
             yield b"".join(events)
-        if stored is None or stored.status != "running":
+        if stored is None or not stored.is_open:
             if stored is not None and stored.status == "overdue":
                 yield cut
             return

@@ -440,10 +440,11 @@ def test_openai_reads_and_deletes_what_is_kept() -> None:
 def test_an_answer_is_one_row_from_its_beginning_to_its_end(state: AnswerStore) -> None:
     state.begin("resp_1", "ann", b"queued", seconds=60, request=b"{}")
     state.add_events("resp_1", "ann", 0, [b"one", b"two"])
-    assert state.find("resp_1", "ann") == StoredAnswer("resp_1", "running", b"queued", b"{}")
+    assert state.find("resp_1", "ann") == StoredAnswer("resp_1", "running", b"queued", b"{}", is_open=True)
     with pytest.raises(UnknownResponse):
         state.chain("resp_1", owner="ann")
     state.store("resp_1", asked("Hi."), text_output("Hello."), owner="ann", body=b"{}")
+    assert state.find("resp_1", "ann") == StoredAnswer("resp_1", "complete", b"{}", is_open=True)
     state.finish("resp_1", "ann", b"too late")
     assert state.find("resp_1", "ann") == StoredAnswer("resp_1", "complete", b"{}")
     assert state.events("resp_1", "ann", 0) == [b"two"]

@@ -10,7 +10,8 @@ from typing import Any
 import msgspec
 
 from antiphon.http.messages import Response
-from antiphon.wire.output import ProviderError
+from antiphon.wire.output import ModelOutput, ProviderError
+from antiphon.wire.request import ModelRequest
 from antiphon.wire.streams.sse import SseEvent
 from antiphon_gateway.state import background
 from antiphon_gateway.state.answers import AnswerStore, StoredAnswer
@@ -122,6 +123,25 @@ def test_a_follower_elsewhere_learns_that_the_worker_died(monkeypatch: Any) -> N
         return seen
 
     assert asyncio.run(follow()) == [b"two", b":", b"cut"]
+
+
+def test_a_follower_elsewhere_gets_the_events_after_the_complete_answer(monkeypatch: Any) -> None:
+    monkeypatch.setattr(background, "SHARE_SECONDS", 0.01)
+    store = AnswerStore(StateFile())
+    store.begin("a1", "owner", b"{}", seconds=60)
+    store.store("a1", ModelRequest(), ModelOutput(), owner="owner", body=b"{}")
+
+    async def follow() -> list[bytes]:
+        seen = []
+        async for piece in background.follow_stored(store, KEY, -1, comment=b":", silence=0.01, cut=b"cut"):
+            if piece != b":":
+                seen.append(piece)
+            elif not seen:
+                store.add_events("a1", "owner", 0, [b"one", b"end"])
+                store.finish("a1", "owner", b"{}")
+        return seen
+
+    assert asyncio.run(follow()) == [b"oneend"]
 
 
 def test_an_answer_that_takes_too_long_fails() -> None:
