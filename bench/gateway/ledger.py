@@ -18,7 +18,7 @@ from antiphon.history.location import is_postgres_url
 from antiphon.history.sql.database import Database
 from antiphon.prices import PriceTable
 from antiphon_gateway.ledger.database import open_operator_database
-from antiphon_gateway.ledger.row import UsageRow
+from antiphon_gateway.ledger.journal import UsageRow
 from antiphon_gateway.ledger.spend import RecentSpend, spend
 from antiphon_gateway.ledger.writer import ALL_KEYS, TOKEN_COLUMNS, LedgerWriter
 

@@ -17,8 +17,8 @@ from typing import Any
 
 from antiphon import __version__
 from antiphon.history.location import display_location
+from antiphon.http.body import Governor
 from antiphon.http.client.client import HttpClient
-from antiphon.http.governor import Governor
 from antiphon.http.server.listener import Listener, ServerCertificate, bind_socket, stop_on_signals
 from antiphon.logs import configure_logs
 from antiphon.prices.table import PriceTable

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.errors import TransportError
+from antiphon.http.client.connection import SharedHeaders, parse_url, request_head
 from antiphon.http.client.request import HttpRequest
-from antiphon.http.client.request_head import SharedHeaders, parse_url, request_head
-from antiphon.http.headers import CODEC, ERRORS, read_fields, write_fields
+from antiphon.http.messages import CODEC, ERRORS, read_fields, write_fields
 
 NAMES = st.from_regex(r"[a-z][a-z-]{0,12}", fullmatch=True)
 VALUES = st.binary(max_size=30).map(lambda value: bytes(byte for byte in value if byte not in b"\r\n\0").strip(b" \t"))

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from math import inf
 
-from antiphon.http.governor import Hold
+from antiphon.http.body import Hold
 from antiphon.providers.engine.continuation import Continuation
 from antiphon.providers.engine.provider_call import ProviderCall
 from antiphon.providers.engine.reply import StreamReply, UpstreamFailed

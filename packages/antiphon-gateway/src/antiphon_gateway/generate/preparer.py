@@ -22,11 +22,11 @@ import msgspec
 from msgspec import field, structs
 
 from antiphon.errors import UnknownResponse
-from antiphon.http.governor import Hold
+from antiphon.http.body import Hold
 from antiphon.parts import Audio, Document, Image, Part, Text, ToolCallRequest, ToolCallResult
-from antiphon.providers.engine.attempt import UpstreamRequest
+from antiphon.providers.engine.attempt import UpstreamRequest, whole_reader
 from antiphon.providers.engine.provider import Provider
-from antiphon.providers.engine.reply import UpstreamFailed, whole_reader
+from antiphon.providers.engine.reply import UpstreamFailed
 from antiphon.providers.routes import Target
 from antiphon.repair import add_system_message, declare_called_tools, repair
 from antiphon.repair.action import Action

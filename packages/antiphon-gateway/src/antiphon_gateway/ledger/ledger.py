@@ -21,9 +21,8 @@ from msgspec import Struct
 from antiphon.history.sql.database import Database
 from antiphon.ids import new_id
 from antiphon.prices.table import PriceTable
-from antiphon_gateway.ledger.journal import RowJournal, has_segments, recover
+from antiphon_gateway.ledger.journal import RowJournal, UsageRow, has_segments, recover
 from antiphon_gateway.ledger.repricing import price_old_rows
-from antiphon_gateway.ledger.row import UsageRow
 from antiphon_gateway.ledger.writer import LedgerWriter
 
 logger = logging.getLogger("antiphon.gateway")

@@ -20,7 +20,7 @@ from msgspec import Struct
 from antiphon.history.sql.database import Database
 from antiphon.prices.rate_card import TokenCounts
 from antiphon.prices.table import PriceTable
-from antiphon_gateway.ledger.row import DAY_MICROSECONDS
+from antiphon_gateway.ledger.journal import DAY_MICROSECONDS
 from antiphon_gateway.ledger.writer import ALL_KEYS, TOKEN_COLUMNS, find_name
 from antiphon_gateway.utc_time import day_of
 

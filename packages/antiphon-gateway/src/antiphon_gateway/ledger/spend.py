@@ -22,8 +22,8 @@ from antiphon.errors import SharedStoreUnavailable, StoreError
 from antiphon.history.sql.database import Database
 from antiphon.parts import TokenUsage
 from antiphon_gateway.ledger.database import OperatorDatabase
+from antiphon_gateway.ledger.journal import DAY_MICROSECONDS
 from antiphon_gateway.ledger.ledger import UsageLedger
-from antiphon_gateway.ledger.row import DAY_MICROSECONDS
 from antiphon_gateway.ledger.writer import ALL_KEYS, TOKEN_COLUMNS
 from antiphon_gateway.share.counts import NOTHING, Amount, Period
 from antiphon_gateway.threads import BUDGETS

@@ -14,7 +14,7 @@ from typing import Any
 
 from antiphon.history.sql.database import Database
 from antiphon.prices.table import PriceTable
-from antiphon_gateway.ledger.row import DAY_MICROSECONDS, UsageRow
+from antiphon_gateway.ledger.journal import DAY_MICROSECONDS, UsageRow
 
 TOKEN_COLUMNS = (
     "prompt_tokens",

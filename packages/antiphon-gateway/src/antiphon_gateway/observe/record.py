@@ -32,7 +32,7 @@ from antiphon.providers.call import CallReport
 from antiphon.wire.delta import Failed, Finished, ModelOutputDelta, PartDelta, Started, UsageReported, is_visible
 from antiphon.wire.output import ProviderError
 from antiphon_gateway.config.references import load_cache_watch
-from antiphon_gateway.ledger.row import Metering, UsageRow
+from antiphon_gateway.ledger.journal import Metering, UsageRow
 
 
 class CacheRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):

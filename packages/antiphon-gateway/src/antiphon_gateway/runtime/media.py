@@ -22,10 +22,10 @@ from urllib.parse import urljoin, urlsplit
 from msgspec import Struct, structs
 
 from antiphon.errors import MediaFetchError, TransportError
+from antiphon.http.body import Governor, Hold
 from antiphon.http.client.address_guard import WEB_PORTS, AddressGuard, IpAddress, Resolve
 from antiphon.http.client.client import HttpClient
 from antiphon.http.client.request import HttpRequest, HttpResponse, Timeouts
-from antiphon.http.governor import Governor, Hold
 from antiphon.media_types import sniff_bytes
 from antiphon.parts import Audio, Document, Image, Part, Text, ToolCallResult
 from antiphon.wire.loss import Loss

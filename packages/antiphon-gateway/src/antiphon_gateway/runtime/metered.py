@@ -16,9 +16,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, ClassVar, TypeAlias
 
 from antiphon.errors import AntiphonError, InvalidModelName, RoutingError, StoreError, UnknownResponse, WireError
-from antiphon.http.governor import Hold
-from antiphon.http.headers import header_text
-from antiphon.http.messages import ClientRequest, Response
+from antiphon.http.body import Hold
+from antiphon.http.messages import ClientRequest, Response, header_text
 from antiphon.http.server.application import BodyKind
 from antiphon.providers.engine.provider_call import Prepare, ProviderCall
 from antiphon.providers.engine.reply import UpstreamFailed

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct, field
 
+from antiphon.http.body import Governor
 from antiphon.http.client.request import Transport
-from antiphon.http.governor import Governor
 from antiphon.providers.keys.health import CredentialStatus
 from antiphon_gateway.access.accounts import ClientAccounts
 from antiphon_gateway.ledger.database import OperatorDatabase

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Literal, Protocol, TypeAlias
 
 from antiphon.errors import AntiphonError
-from antiphon.http.governor import Governor, Hold
+from antiphon.http.body import Governor, Hold
 from antiphon.http.messages import Response, ResponseStream, StreamSource
 from antiphon.wire.output import ProviderError
 from antiphon.wire.streams.sse import SseEvent, SseReader

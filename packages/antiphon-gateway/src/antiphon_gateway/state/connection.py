@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from antiphon.http.governor import Hold
+from antiphon.http.body import Hold
 from antiphon.parts import ToolCallRequest
 from antiphon.wire.output import ModelOutput
 from antiphon.wire.request import Message, ModelRequest

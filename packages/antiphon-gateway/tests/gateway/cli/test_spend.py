@@ -12,7 +12,7 @@ from antiphon.cli import main
 from antiphon.prices import PriceOverride, PriceTable
 from antiphon_gateway.ledger.audit import read_audit
 from antiphon_gateway.ledger.database import open_operator_database
-from antiphon_gateway.ledger.row import UsageRow
+from antiphon_gateway.ledger.journal import UsageRow
 from antiphon_gateway.ledger.writer import LedgerWriter
 
 NOON = int(datetime(2026, 3, 1, 12, tzinfo=UTC).timestamp()) * 1_000_000

@@ -18,9 +18,8 @@ from antiphon.prices import PriceTable
 from antiphon_gateway.config.file import ConfigError, load_config
 from antiphon_gateway.config.settings import Config, GatewaySettings, LedgerSettings
 from antiphon_gateway.ledger.database import ledger_address, open_operator_database
-from antiphon_gateway.ledger.journal import RowJournal, recover
+from antiphon_gateway.ledger.journal import DAY_MICROSECONDS, RowJournal, UsageRow, recover
 from antiphon_gateway.ledger.ledger import UsageLedger
-from antiphon_gateway.ledger.row import DAY_MICROSECONDS, UsageRow
 from antiphon_gateway.ledger.spend import spend
 from antiphon_gateway.ledger.writer import LedgerWriter
 

@@ -12,8 +12,8 @@ import pytest
 from antiphon.history.sql.database import Database
 from antiphon.prices import PriceOverride, PriceTable
 from antiphon_gateway.ledger.database import open_operator_database
+from antiphon_gateway.ledger.journal import UsageRow
 from antiphon_gateway.ledger.repricing import reprice
-from antiphon_gateway.ledger.row import UsageRow
 from antiphon_gateway.ledger.spend import RecentSpend, SpendRow, spend
 from antiphon_gateway.ledger.writer import LedgerWriter
 

@@ -12,7 +12,7 @@ import pytest
 from antiphon.history.sql.database import Database
 from antiphon.prices.table import PriceTable
 from antiphon_gateway.ledger.database import open_operator_database
-from antiphon_gateway.ledger.row import DAY_MICROSECONDS, UsageRow
+from antiphon_gateway.ledger.journal import DAY_MICROSECONDS, UsageRow
 from antiphon_gateway.ledger.search import RequestFilter, search_attempts
 from antiphon_gateway.ledger.writer import LedgerWriter
 

@@ -19,7 +19,7 @@ from antiphon.parts import TokenUsage
 from antiphon.prices import PriceOverride, PriceTable, cost_of
 from antiphon.prices.rate_card import encode_variant, token_counts
 from antiphon_gateway.ledger.database import open_operator_database
-from antiphon_gateway.ledger.row import UsageRow
+from antiphon_gateway.ledger.journal import UsageRow
 from antiphon_gateway.ledger.spend import DIMENSIONS, Dimension, SpendRow, spend
 from antiphon_gateway.ledger.writer import TOKEN_COLUMNS, LedgerWriter
 

@@ -12,8 +12,8 @@ from antiphon.prices.table import PriceTable
 from antiphon_gateway.access.client_keys import hash_key
 from antiphon_gateway.config.settings import ClientKeySettings, LedgerSettings
 from antiphon_gateway.ledger.database import open_operator_database
+from antiphon_gateway.ledger.journal import Metering, UsageRow
 from antiphon_gateway.ledger.ledger import Label, Spent, UsageLedger
-from antiphon_gateway.ledger.row import Metering, UsageRow
 from antiphon_gateway.ledger.spend import spend
 from antiphon_gateway.observe.metrics import OTHER, Metrics
 from gateway.observe.test_metrics import value

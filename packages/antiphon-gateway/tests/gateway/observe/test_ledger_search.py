@@ -12,8 +12,8 @@ import pytest
 
 from antiphon_gateway.config.settings import LedgerSettings
 from antiphon_gateway.ledger.database import open_operator_database
+from antiphon_gateway.ledger.journal import UsageRow
 from antiphon_gateway.ledger.ledger import UsageLedger
-from antiphon_gateway.ledger.row import UsageRow
 from gateway.rig import FAST, Client, Rig, rig
 
 TODAY = datetime.now(UTC).date().isoformat()

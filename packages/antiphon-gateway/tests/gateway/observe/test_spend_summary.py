@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from antiphon_gateway.ledger.database import OperatorDatabase, open_operator_database
+from antiphon_gateway.ledger.journal import UsageRow
 from antiphon_gateway.ledger.ledger import UsageLedger
-from antiphon_gateway.ledger.row import UsageRow
 from antiphon_gateway.observe import status
 from antiphon_gateway.observe.status import DAYS, SpendReader, SpendSummary
 

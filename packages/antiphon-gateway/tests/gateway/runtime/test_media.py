@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.errors import MediaFetchError
+from antiphon.http.body import Governor
 from antiphon.http.client.address_guard import AddressGuard, IpAddress, is_public
-from antiphon.http.governor import Governor
 from antiphon.media_types import sniff_bytes
 from antiphon.parts import Audio, Document, Image, Native, Part, Text, ToolCallResult
 from antiphon.wire.loss import Loss

@@ -12,7 +12,7 @@ from botocore.credentials import Credentials
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.http.client.request_head import parse_url
+from antiphon.http.client.connection import parse_url
 from antiphon.providers.cloud.sigv4 import AwsKeys, sign
 
 KEYS = AwsKeys("AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY")

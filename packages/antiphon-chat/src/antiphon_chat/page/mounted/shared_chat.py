@@ -21,9 +21,9 @@ import msgspec
 from msgspec import structs
 
 from antiphon.errors import TransportError
+from antiphon.http.body import Governor
 from antiphon.http.client.client import HttpClient
 from antiphon.http.client.request import HttpRequest, HttpResponse, Timeouts
-from antiphon.http.governor import Governor
 from antiphon.http.messages import ClientRequest, Response
 from antiphon.http.server.application import Admitted, Application, Handler, Limits, answer
 from antiphon.http.server.listener import Listener

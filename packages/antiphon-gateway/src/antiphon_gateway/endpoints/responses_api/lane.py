@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from antiphon.http.governor import Hold
+from antiphon.http.body import Hold
 from antiphon.http.messages import StreamSource
 from antiphon.http.server.websocket import WebSocket
 from antiphon.ids import new_id

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from antiphon.errors import WireError
-from antiphon.http.governor import Hold
+from antiphon.http.body import Hold
 
 MAX_QUEUED = 16
 """How much input may be queued for one response."""

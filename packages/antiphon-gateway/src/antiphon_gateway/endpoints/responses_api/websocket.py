@@ -20,7 +20,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from antiphon.errors import AntiphonError, UnknownResponse, WireError
-from antiphon.http.governor import Hold
+from antiphon.http.body import Hold
 from antiphon.http.messages import ClientRequest, Response
 from antiphon.http.server.application import Handler, Limits
 from antiphon.http.server.websocket import GOING_AWAY, WebSocket

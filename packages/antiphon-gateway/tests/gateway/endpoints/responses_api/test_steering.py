@@ -11,7 +11,7 @@ from msgspec import Raw, structs
 from msgspec.json import encode
 
 from antiphon.errors import WireError
-from antiphon.http.governor import Governor
+from antiphon.http.body import Governor
 from antiphon.parts import Text, ToolCallRequest, ToolCallResult
 from antiphon.wire import FORMATS
 from antiphon.wire.output import ModelOutput

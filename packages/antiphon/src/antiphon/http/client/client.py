@@ -26,11 +26,10 @@ from msgspec import Struct, structs
 
 from antiphon.errors import TransportError
 from antiphon.http.client.address_guard import AddressGuard
-from antiphon.http.client.connection import ClientConnection
+from antiphon.http.client.connection import ClientConnection, parse_url, request_head
 from antiphon.http.client.dial import Destination, DialFailure, dial
 from antiphon.http.client.environment import NetworkEnvironment
 from antiphon.http.client.request import HttpRequest, HttpResponse, Origin, transport_error
-from antiphon.http.client.request_head import parse_url, request_head
 
 MAX_REDIRECTS = 3
 _REDIRECTS = (307, 308)  # these keep the method and the body

@@ -12,7 +12,7 @@ import re
 from typing import Any
 
 from antiphon.http.decompress import Decompressor, MalformedBody
-from antiphon.http.headers import read_fields
+from antiphon.http.messages import read_fields
 
 MAX_HEAD_BYTES = 64 * 1024
 _VERSIONS = ("1.1", "1.0")

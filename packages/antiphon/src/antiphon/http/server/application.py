@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 from msgspec import Struct
 
-from antiphon.http.governor import Governor
+from antiphon.http.body import Governor
 from antiphon.http.messages import ClientRequest, Response
 from antiphon.http.request_ids import new_request_ids
 

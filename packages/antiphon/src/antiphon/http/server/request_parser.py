@@ -20,11 +20,9 @@ import httptools
 from msgspec import Struct
 
 from antiphon.errors import TransportError
-from antiphon.http.body import PausedBody, add_piece
+from antiphon.http.body import Hold, PausedBody, add_piece
 from antiphon.http.decompress import BodyTooLarge, Decompressor, MalformedBody
-from antiphon.http.governor import Hold
-from antiphon.http.headers import REPEATED_HOST, read_fields
-from antiphon.http.messages import ClientRequest, Response
+from antiphon.http.messages import REPEATED_HOST, ClientRequest, Response, read_fields
 from antiphon.http.server.application import Handler, Refusal, Service
 
 logger = logging.getLogger("antiphon.http")

@@ -12,8 +12,7 @@ import time
 from abc import abstractmethod
 from http import HTTPStatus
 
-from antiphon.http.headers import CODEC, ERRORS, http_date, write_fields
-from antiphon.http.messages import ClientRequest, Response, StreamSource
+from antiphon.http.messages import CODEC, ERRORS, ClientRequest, Response, StreamSource, http_date, write_fields
 from antiphon.http.server.application import SERVER_HEADER, Refusal, Service
 from antiphon.http.server.request_parser import IncomingRequest
 

@@ -15,7 +15,7 @@ from base64 import b64decode
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
-from antiphon.http.governor import Hold
+from antiphon.http.body import Hold
 from antiphon.http.messages import ClientRequest, Response
 from antiphon.http.server.application import Refusal
 

@@ -19,8 +19,8 @@ from typing import Any, Generic, TypeVar
 from msgspec import structs
 
 from antiphon.errors import CredentialError, TransportError
+from antiphon.http.client.connection import parse_url
 from antiphon.http.client.request import HttpRequest, HttpResponse, Transport
-from antiphon.http.client.request_head import parse_url
 from antiphon.providers.cloud.hosts import error_type, unwrap_response, wrap_request
 from antiphon.providers.cloud.sigv4 import AwsKeys, sign
 from antiphon.providers.cloud.token_cache import Fetched, TokenCache, TokenError

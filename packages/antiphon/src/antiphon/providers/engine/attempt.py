@@ -7,8 +7,10 @@ to a provider: its response is passed on unread.
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
+from functools import cache, partial
 from time import monotonic
 from types import MappingProxyType
 from typing import Any, ClassVar
@@ -19,6 +21,7 @@ from msgspec import Struct, structs
 from antiphon.errors import TransportError, WireError
 from antiphon.http.body import BodyTooLong, read_bounded, read_error
 from antiphon.http.client.request import HttpRequest, HttpResponse
+from antiphon.parts import TokenUsage
 from antiphon.providers.call import Attempt, CallReport
 from antiphon.providers.engine.provider import Provider
 from antiphon.providers.engine.reply import EMPTY_RESPONSE, Outcome, Reply, StreamReply, UpstreamFailed, WholeReply
@@ -33,8 +36,8 @@ from antiphon.providers.keys.ring import KeyLease
 from antiphon.providers.retry import RetryPolicy, RetrySettings
 from antiphon.wire import Format
 from antiphon.wire.call_restorer import CallRestorer
-from antiphon.wire.delta import Assembler, Failed, ModelOutputDelta, is_visible
-from antiphon.wire.output import NOT_AN_ANSWER, ProviderError
+from antiphon.wire.delta import Assembler, Failed, Finished, ModelOutputDelta, PartStarted, is_visible
+from antiphon.wire.output import NOT_AN_ANSWER, ModelOutput, ProviderError
 
 _MAX_RESPONSE_BYTES = 256 * 1024 * 1024
 _FIRST_EVENTS_BYTES = 1024
@@ -47,6 +50,12 @@ _REQUEST_ID_ORDER = (
     "x-tt-logid",
 )
 _REQUEST_IDS = frozenset(_REQUEST_ID_ORDER)
+
+_SHOWN: dict[str, Callable[[bytes], Any]] = {
+    "openai-chat": re.compile(rb'"content"\s*:\s*"[^"]|"tool_calls"\s*:\s*\[\s*\{').search,
+    "anthropic": re.compile(rb'"text"\s*:\s*"[^"]|"type"\s*:\s*"tool_use"').search,
+}
+"""What proves that a whole body shows something. Formats that are missing are read whole in any case."""
 
 
 class ErrorResponse(Struct, frozen=True):
@@ -348,3 +357,26 @@ async def _limited(body: AsyncIterator[bytes], max_bytes: int) -> AsyncIterator[
         if size > max_bytes:
             raise BodyTooLong("the response is too long", "connection_lost")
         yield piece
+
+
+@cache
+def whole_reader(wire: Format, is_passed_on: bool) -> Callable[[bytes], Any]:
+    """How a whole answer is read: its usage where it is passed on, all of it where it is translated."""
+    return partial(read_passed_on if is_passed_on else read_translated, wire)
+
+
+def read_passed_on(wire: Format, body: bytes) -> TokenUsage | None:
+    """The usage of an answer that is passed on. Raises `WireError`, and `UpstreamFailed` if the answer is empty."""
+    shown = _SHOWN.get(wire.name)
+    if shown is not None and shown(body):
+        return wire.scan_usage(body)
+    return read_translated(wire, body).usage
+
+
+def read_translated(wire: Format, body: bytes) -> ModelOutput:
+    """An answer. Raises `WireError`, and `UpstreamFailed` if it is empty: another attempt may bring one."""
+    output = wire.read_response(body)
+    for answer in (output, *output.others):
+        if is_visible(Finished(answer.stop_reason)) or any(is_visible(PartStarted(0, part)) for part in answer.parts):
+            return output
+    raise UpstreamFailed(EMPTY_RESPONSE)

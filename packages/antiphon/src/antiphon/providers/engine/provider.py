@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from msgspec import structs
 
 from antiphon.errors import CredentialError, ProviderSetupError
+from antiphon.http.client.connection import SharedHeaders
 from antiphon.http.client.request import HttpRequest, HttpResponse, Timeouts, Transport
-from antiphon.http.client.request_head import SharedHeaders
 from antiphon.providers.engine.reply import UpstreamFailed
 from antiphon.providers.keys.ring import KeyLease, KeyRing
 from antiphon.providers.keys.secret import is_token_source, read_headers, scrub

@@ -7,30 +7,21 @@ reply, as bytes and as deltas: the gateway passes the bytes on, the library read
 from __future__ import annotations
 
 import asyncio
-import re
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-from functools import cache, partial
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from typing import Any, Protocol, TypeAlias
 
 from msgspec import Struct
 
 from antiphon.errors import TransportError
 from antiphon.http.client.request import HttpResponse
-from antiphon.parts import TokenUsage
 from antiphon.providers.engine.response_reader import ResponseReader
-from antiphon.wire import Format
 from antiphon.wire.call_restorer import CallRestorer
-from antiphon.wire.delta import Failed, Finished, ModelOutputDelta, PartStarted, is_visible
-from antiphon.wire.output import ModelOutput, ProviderError
+from antiphon.wire.delta import Failed, ModelOutputDelta, is_visible
+from antiphon.wire.output import ProviderError
 
 EMPTY_RESPONSE = ProviderError("provider returned an empty response", "stream_cut")
 CUT_STREAM = ProviderError("the stream ended without a terminal event", "stream_cut")
 _DRAIN_SECONDS = 0.1
-_SHOWN: dict[str, Callable[[bytes], Any]] = {
-    "openai-chat": re.compile(rb'"content"\s*:\s*"[^"]|"tool_calls"\s*:\s*\[\s*\{').search,
-    "anthropic": re.compile(rb'"text"\s*:\s*"[^"]|"type"\s*:\s*"tool_use"').search,
-}
-"""What proves that a whole body shows something. Formats that are missing are read whole in any case."""
 
 
 class UpstreamFailed(Exception):
@@ -162,26 +153,3 @@ async def _drain(body: AsyncIterator[bytes]) -> None:
                 pass
     except (TimeoutError, TransportError):
         pass
-
-
-@cache
-def whole_reader(wire: Format, is_passed_on: bool) -> Callable[[bytes], Any]:
-    """How a whole answer is read: its usage where it is passed on, all of it where it is translated."""
-    return partial(read_passed_on if is_passed_on else read_translated, wire)
-
-
-def read_passed_on(wire: Format, body: bytes) -> TokenUsage | None:
-    """The usage of an answer that is passed on. Raises `WireError`, and `UpstreamFailed` if the answer is empty."""
-    shown = _SHOWN.get(wire.name)
-    if shown is not None and shown(body):
-        return wire.scan_usage(body)
-    return read_translated(wire, body).usage
-
-
-def read_translated(wire: Format, body: bytes) -> ModelOutput:
-    """An answer. Raises `WireError`, and `UpstreamFailed` if it is empty: another attempt may bring one."""
-    output = wire.read_response(body)
-    for answer in (output, *output.others):
-        if is_visible(Finished(answer.stop_reason)) or any(is_visible(PartStarted(0, part)) for part in answer.parts):
-            return output
-    raise UpstreamFailed(EMPTY_RESPONSE)
