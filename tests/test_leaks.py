@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -33,3 +35,19 @@ def test_a_process_that_ended_and_one_of_a_shared_fixture_are_no_leak() -> None:
         shared.kill()
         shared.wait()
         leaks.shared.discard(shared.pid)
+
+
+def test_a_process_that_its_event_loop_left_open_fails_its_test() -> None:
+    loop = asyncio.new_event_loop()
+    starting = loop.subprocess_exec(
+        asyncio.SubprocessProtocol, sys.executable, "-c", "", stdin=None, stdout=None, stderr=None
+    )
+    transport: Any = loop.run_until_complete(starting)[0]
+    loop.close()
+    try:
+        with pytest.raises(pytest.fail.Exception, match=r"not closed before their event loop: .*SubprocessTransport"):
+            leaks.check()
+        leaks.check()
+    finally:
+        transport._proc.wait()
+        transport._closed = True

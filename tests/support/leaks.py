@@ -1,7 +1,8 @@
 """Processes that a test started and left running: they fail that test, by name, and are ended.
 
 A process left running takes time from every test after it, and its warning appears in one that has nothing to do with it. Those
-of fixtures that serve several tests (a database, a browser) are theirs to end.
+of fixtures that serve several tests (a database, a browser) are theirs to end. A process that asyncio started belongs to an event
+loop: what was not closed before the loop fails its test too, for Python would only warn when it collects it, in a later test.
 """
 
 from __future__ import annotations
@@ -10,8 +11,12 @@ import contextlib
 import os
 import signal
 import time
+from asyncio.base_subprocess import BaseSubprocessTransport
 from collections.abc import Iterator
+from functools import wraps
 from pathlib import Path
+from typing import Any
+from weakref import WeakSet
 
 import pytest
 
@@ -25,6 +30,18 @@ shared: set[int] = set()
 
 _before: frozenset[int] = frozenset()
 """Those that ran when the test before had ended."""
+
+_transports: WeakSet[BaseSubprocessTransport] = WeakSet()
+_open_transport = BaseSubprocessTransport.__init__
+
+
+@wraps(_open_transport)
+def _note_transport(transport: BaseSubprocessTransport, *arguments: Any, **options: Any) -> None:
+    _open_transport(transport, *arguments, **options)
+    _transports.add(transport)
+
+
+BaseSubprocessTransport.__init__ = _note_transport  # type: ignore[assignment]
 
 
 def child_processes() -> frozenset[int]:
@@ -56,6 +73,10 @@ def check() -> None:
             os.kill(number, signal.SIGKILL)
     if left:
         pytest.fail("left running: " + "; ".join(left.values()))
+    lost = [one for one in _transports if not one.is_closing() and one._loop.is_closed()]
+    _transports.difference_update(lost)
+    if lost:
+        pytest.fail(f"not closed before their event loop: {lost}")
 
 
 def _running(numbers: frozenset[int] | dict[int, str]) -> dict[int, str]:

@@ -179,6 +179,23 @@ def test_a_server_that_was_switched_off_is_not_started_by_a_late_call(tmp_path: 
     asyncio.run(run())
 
 
+def test_the_end_waits_for_a_server_that_was_switched_off(tmp_path: Path) -> None:
+    """It was left to the event loop, which ends it halfway: its process could stay."""
+    ended = tmp_path / "ended"
+    program = tmp_path / "slow_to_end.py"
+    program.write_text(OLD_SERVER + f"\nimport time\ntime.sleep(0.3)\nopen({str(ended)!r}, 'w')\n")
+
+    async def run() -> None:
+        servers = McpServers(tmp_path / "data")
+        async with opened(servers):
+            await add(servers, "old", shlex.join([sys.executable, str(program), str(tmp_path)]))
+            await servers.change("old", ServerChange(enabled=False))
+            assert not ended.exists()
+        assert ended.exists()
+
+    asyncio.run(run())
+
+
 def test_an_address_is_reached_with_its_headers(tmp_path: Path) -> None:
     process = HttpProcess(tmp_path)
     process.start()

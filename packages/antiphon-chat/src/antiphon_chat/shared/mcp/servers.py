@@ -93,6 +93,8 @@ class McpServers:
         self._delays = restart_delays
         self._clock = clock
         self._running: dict[str, _Running] = {}
+        self._retired: set[asyncio.Task[None]] = set()
+        """The ends of servers that only `aclose` waits for."""
         self._listed: dict[str, tuple[ToolView, ...]] = {}
         """The tools that a server had when it was last listed."""
         self._revision = 0
@@ -125,7 +127,7 @@ class McpServers:
         """End the servers."""
         self._is_open = False
         running, self._running = list(self._running.values()), {}
-        await asyncio.gather(*(one.stop() for one in running))
+        await asyncio.gather(*(one.stop() for one in running), *self._retired)
 
     # What a person sees and changes.
 
@@ -211,7 +213,7 @@ class McpServers:
             stored = self.settings.servers.get(name)
             if stored is None or not stored.is_enabled or not running.is_same(stored, self._secrets(name)):
                 del self._running[name]
-                running.retire()
+                self._retire(running)
             else:
                 running.stored = stored
         fixed = {view.name for view in self._fixed_views()}
@@ -233,6 +235,13 @@ class McpServers:
     async def _stop(self, name: str) -> None:
         if (running := self._running.pop(name, None)) is not None:
             await running.stop()
+
+    def _retire(self, running: _Running) -> None:
+        """Prevent every further start, and end it without waiting."""
+        running.server.is_retired = True
+        ending = asyncio.create_task(running.stop())
+        self._retired.add(ending)
+        ending.add_done_callback(self._retired.discard)
 
     def _on_change(self, running: _Running) -> None:
         if running.listed:
@@ -343,11 +352,6 @@ class _Running:
             tool.needs_approval = approval != "allow"
             if approval != "never":
                 yield tool
-
-    def retire(self) -> None:
-        """Prevent every further start, and end it without waiting."""
-        self.server.is_retired = True
-        self._closing = asyncio.create_task(self.stop())
 
     async def stop(self) -> None:
         """End it."""

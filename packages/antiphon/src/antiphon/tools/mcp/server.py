@@ -338,9 +338,11 @@ class McpServer(AsyncClosable):
         await self._disconnect()
 
     async def _disconnect(self) -> None:
-        connection, self._connection = self._connection, None
+        connection = self._connection
         if connection is not None:
-            await connection.close()
+            await connection.close()  # each caller waits for the end
+            if self._connection is connection:
+                self._connection = None
 
     def _tool(self, listed: McpTool) -> Tool:
         hints = listed.annotations
