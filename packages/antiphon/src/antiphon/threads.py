@@ -268,10 +268,11 @@ async def run_attempt(work: Coroutine[Any, Any, Any], timeout: float | None, gra
 def run_at_once(work: Coroutine[Any, Any, Any]) -> AttemptOutcome:
     """How `work` ends that never waits: nothing could stop it, so it needs no task and no turn of the event loop."""
     try:
-        contextvars.copy_context().run(_outcome_of(work).send, None)
+        contextvars.copy_context().run(work.send, None)
     except StopIteration as end:
-        outcome: AttemptOutcome = end.value
-        return outcome
+        return AttemptOutcome("done", end.value)
+    except BaseException as error:  # as in `_outcome_of`
+        return AttemptOutcome("raised", error=error)
     raise RuntimeError(f"{work!r} waits although it contains no await")
 
 

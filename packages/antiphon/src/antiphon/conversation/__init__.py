@@ -25,7 +25,7 @@ from antiphon.conversation.events import (
     ToolCallStarted,
 )
 from antiphon.conversation.loop import ToolLoop
-from antiphon.conversation.model_call import PartsTracker
+from antiphon.conversation.message import PartsTracker
 from antiphon.conversation.model_settings import ModelSettings
 from antiphon.conversation.run import RunLimits, RunResult, RunTotals, SideAnswer
 from antiphon.conversation.turn import Round, Turn, rounds_of

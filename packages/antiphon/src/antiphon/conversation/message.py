@@ -1,9 +1,12 @@
-"""Messages: `make_entry` makes an entry of one, checked by role before it reaches the log; `ThreadView` adds and shows them."""
+"""Messages: `make_entry` makes an entry of one, checked by role before it reaches the log, and `PartsTracker` one of an
+answer, of its deltas; `ThreadView` adds and shows them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any, Literal, TypeAlias
+
+from msgspec import structs
 
 from antiphon.context import LiveContext, LiveContextRenderer
 from antiphon.conversation.inbox import put_result, put_steering
@@ -15,16 +18,19 @@ from antiphon.history import (
     CompactionEntry,
     ContextEntry,
     ContextEntryRole,
+    EntryMetadata,
     HistoryEntry,
     ModelInputEntry,
     ModelOutputEntry,
+    Origin,
     RollbackEntry,
     SetMemoryNotebookEntry,
     SetSystemInstructionEntry,
     ToolCallResultsEntry,
 )
-from antiphon.parts import InputPart, Part, Text, ToolCallResult, as_parts
+from antiphon.parts import InputPart, OutputPart, Part, Text, Thinking, ToolCallRequest, ToolCallResult, as_parts
 from antiphon.providers.call import ProviderCallOptions
+from antiphon.wire.delta import Assembler
 
 Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
 
@@ -88,6 +94,56 @@ def make_entries(role: str, messages: Sequence[Any]) -> list[HistoryEntry]:
     if not all(isinstance(message, Mapping) for message in messages):
         raise ConversationError("give messages as mappings, or strings and parts, not both in one call")
     return [entry for message in messages for entry in read_message(message)]
+
+
+class PartsTracker(Assembler):
+    """Puts the deltas of one model call together. `replaced` are parts that a hook put in place of them."""
+
+    replaced: tuple[OutputPart, ...] | None = None
+
+    @property
+    def final_parts(self) -> tuple[OutputPart, ...]:
+        """The parts as the hooks left them."""
+        return self.parts if self.replaced is None else self.replaced
+
+    def entry(
+        self, origin: Origin, used_ids: Set[str], metadata: EntryMetadata, ended: str = ""
+    ) -> ModelOutputEntry | None:
+        """The entry for the log, or None if the answer is empty. `ended` marks an answer that was not finished."""
+        parts = self.parts if self.replaced is None else self.replaced
+        if ended or (len(parts) == 1 and getattr(parts[0], "text", None) == ""):
+            parts = tuple([part for part in parts if not _is_empty(part)])
+            if ended and not parts:
+                return None
+        if ToolCallRequest in map(type, parts):
+            parts = _with_unique_ids(parts, used_ids)
+        return ModelOutputEntry(parts, ended or self.stop_reason, origin, metadata=metadata)
+
+
+def _is_empty(part: OutputPart) -> bool:
+    return type(part) in (Text, Thinking) and not part.text and not part.native  # type: ignore[union-attr]
+
+
+def _with_unique_ids(parts: tuple[OutputPart, ...], used: Set[str]) -> tuple[OutputPart, ...]:
+    """The parts, each call under an id that no other call of the history has."""
+    if len(parts) == 1 and (only := parts[0].tool_call_id) and only not in used:  # type: ignore[union-attr]  # a call
+        return parts
+    ids = [part.tool_call_id for part in parts if type(part) is ToolCallRequest]
+    if all(ids) and used.isdisjoint(ids) and len(ids) == len(set(ids)):
+        return parts
+    taken: set[str] = set()
+    unique: list[OutputPart] = []
+    for part in parts:
+        if type(part) is ToolCallRequest:
+            call_id = part.tool_call_id
+            stem, number = call_id or f"call_{part.tool_name}", 1
+            while not call_id or call_id in taken or call_id in used:
+                number += 1
+                call_id = f"{stem}_{number}"
+            taken.add(call_id)
+            part = structs.replace(part, tool_call_id=call_id)
+        unique.append(part)
+    return tuple(unique)
 
 
 class MessageCount:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Sequence, Set
+from collections.abc import AsyncGenerator, Callable, Sequence
 from functools import cached_property, partial
 from time import perf_counter
 from types import ModuleType
@@ -22,19 +22,20 @@ from msgspec import structs
 
 from antiphon.context import LiveContext
 from antiphon.context.model_usage import ModelCallUsage, estimate, with_model_calls
+from antiphon.conversation.message import PartsTracker
 from antiphon.conversation.run import SideAnswer
 from antiphon.conversation.run_meter import CallAllowance
 from antiphon.conversation.turn import FAILED, INTERRUPTED
 from antiphon.errors import ConversationError
-from antiphon.history import ContextEntry, DebugLogEntry, EntryMetadata, ModelOutputEntry, Origin
+from antiphon.history import ContextEntry, DebugLogEntry, EntryMetadata
 from antiphon.model_name import ModelName
-from antiphon.parts import Native, OutputPart, Text, Thinking, TokenUsage, ToolCallRequest
+from antiphon.parts import Native, Text, TokenUsage, ToolCallRequest
 from antiphon.providers.call import CallReport, ModelCallFailed, ProviderCallOptions
 from antiphon.providers.client import ProviderClient
 from antiphon.telemetry import switch
 from antiphon.tools.call_runner import request_approval
 from antiphon.tools.hooks import HookedModelCall, checks_answers, holds_text, run_after_model, run_before_model
-from antiphon.wire.delta import Assembler, ModelOutputDelta, PartDelta, PartStarted, deltas_from_part
+from antiphon.wire.delta import ModelOutputDelta, PartDelta, PartStarted, deltas_from_part
 from antiphon.wire.output import ProviderError
 from antiphon.wire.request import ModelRequest, ToolDefinition
 
@@ -51,54 +52,6 @@ ShownDelta: TypeAlias = PartDelta | PartStarted
 
 TIME_BUDGET = "time_budget"
 COST_BUDGET = "cost_budget"
-
-
-class PartsTracker(Assembler):
-    """Puts the deltas of one model call together. `replaced` are parts that a hook put in place of them."""
-
-    replaced: tuple[OutputPart, ...] | None = None
-
-    @property
-    def final_parts(self) -> tuple[OutputPart, ...]:
-        """The parts as the hooks left them."""
-        return self.parts if self.replaced is None else self.replaced
-
-    def entry(
-        self, origin: Origin, used_ids: Set[str], metadata: EntryMetadata, ended: str = ""
-    ) -> ModelOutputEntry | None:
-        """The entry for the log, or None if the answer is empty. `ended` marks an answer that was not finished."""
-        parts = self.parts if self.replaced is None else self.replaced
-        if ended or (len(parts) == 1 and getattr(parts[0], "text", None) == ""):
-            parts = tuple([part for part in parts if not _is_empty(part)])
-            if ended and not parts:
-                return None
-        if ToolCallRequest in map(type, parts):
-            parts = _with_unique_ids(parts, used_ids)
-        return ModelOutputEntry(parts, ended or self.stop_reason, origin, metadata=metadata)
-
-
-def _is_empty(part: OutputPart) -> bool:
-    return type(part) in (Text, Thinking) and not part.text and not part.native  # type: ignore[union-attr]
-
-
-def _with_unique_ids(parts: tuple[OutputPart, ...], used: Set[str]) -> tuple[OutputPart, ...]:
-    """The parts, each call under an id that no other call of the history has."""
-    ids = [part.tool_call_id for part in parts if type(part) is ToolCallRequest]
-    if all(ids) and used.isdisjoint(ids) and len(ids) == len(set(ids)):
-        return parts
-    taken: set[str] = set()
-    unique: list[OutputPart] = []
-    for part in parts:
-        if type(part) is ToolCallRequest:
-            call_id = part.tool_call_id
-            stem, number = call_id or f"call_{part.tool_name}", 1
-            while not call_id or call_id in taken or call_id in used:
-                number += 1
-                call_id = f"{stem}_{number}"
-            taken.add(call_id)
-            part = structs.replace(part, tool_call_id=call_id)
-        unique.append(part)
-    return tuple(unique)
 
 
 class ModelCall:
@@ -153,13 +106,10 @@ class ModelCall:
         is_retry = False
         while True:
             try:
-                if self._seconds is not None:
-                    await self._run_in_time(listener, self._seconds)
+                if self._seconds is None:
+                    await self._make(listener)
                 else:
-                    async for _ in self.stream(
-                        listener, yields=False
-                    ):  # it yields nothing, so it is never left half-way
-                        pass
+                    await self._run_in_time(listener, self._seconds)
             except ModelCallFailed as failure:
                 if is_retry or not await self._can_retry(failure.error):
                     raise
@@ -177,77 +127,11 @@ class ModelCall:
         limit = self._time_limit = asyncio.timeout(seconds)
         try:
             async with limit:
-                async for _ in self.stream(listener, yields=False):
-                    pass
+                await self._make(listener)
         except TimeoutError:
             if not limit.expired():
                 raise
             logger.info("[%s] the time limit of the run ended an answer", self.options.request_id)
-
-    async def stream(
-        self, listener: Callable[[ShownDelta], None] | None = None, *, yields: bool = True
-    ) -> AsyncGenerator[ModelOutputDelta, None]:
-        """Make the call once. Its deltas are yielded; without `yields`, the pieces of the answer go to a listener, if any.
-
-        A reader that stops interrupts the model; the partial answer is appended and marked.
-        """
-        self._prepare()
-        if self._hooks:
-            await self._run_before_hooks()
-        if switch.active is not None:
-            self._start_span(switch.active)
-        if self._allowance is not None:
-            self._allowance.begin()
-        span, allowance, tracker = self._span, self._allowance, self._tracker
-        reads_text, reader, add = self._reads_text, None, tracker.add
-        is_held = bool(self._hooks) and holds_text(self._hooks)
-        show, is_yielded = (None, False) if is_held else (listener, yields)
-        # Clients are async generators, though their type does not say so.
-        deltas: Any = self.client.call_model(self.sent, self.options)
-        error: BaseException | None = None
-        began = perf_counter()
-        try:
-            try:
-                if span is not None:
-                    span.attach()
-                async for delta in deltas:
-                    if span is not None:
-                        span.observe(delta)
-                    if reads_text is not None and type(delta) is PartStarted and type(delta.part) is Text:
-                        reader, reads_text = reads_text(delta.index, tracker.id), None
-                    for read in (delta,) if reader is None else reader.feed(delta):
-                        add(read)
-                        if is_yielded:
-                            yield read
-                        elif show is not None and (type(read) is PartDelta or type(read) is PartStarted):
-                            show(read)
-                    if allowance is not None and not allowance.can_go_on(delta):
-                        self.ended = COST_BUDGET
-                        await deltas.aclose()
-                        break
-                else:
-                    self._is_complete = True
-                for read in reader.close() if reader is not None else ():  # of a stream that just stopped
-                    add(read)
-                if self._hooks and await self._run_after_hooks() and is_held:
-                    for index, part in enumerate(self._tracker.final_parts):
-                        for delta in deltas_from_part(index, part):
-                            if yields:
-                                yield delta
-                            elif listener is not None and isinstance(delta, ShownDelta):
-                                listener(delta)
-            except BaseException:
-                await deltas.aclose()
-                raise
-        except BaseException as raised:
-            error = raised
-            raise
-        finally:
-            try:
-                self._finish(error, perf_counter() - began)
-            finally:
-                if allowance is not None:
-                    allowance.end()
 
     def _prepare(self) -> None:
         """What is sent: context, tools and settings, as they are now."""
@@ -265,6 +149,8 @@ class ModelCall:
         self.stop_reason = ""
         """Why there is no finished answer, if there is none."""
         self._reads_text: Callable[[int, str], EmbeddedCalls] | None = None
+        self._reader: EmbeddedCalls | None = None
+        self._is_held = bool(self._hooks) and holds_text(self._hooks)
         self._tracker = PartsTracker()
         self._span: ModelCallSpan | None = None
         self._is_complete = False
@@ -311,9 +197,115 @@ class ModelCall:
         self._withheld = ""
         return True
 
+    def _open(self) -> Any:
+        """Begin the call: its deltas."""
+        if switch.active is not None:
+            self._start_span(switch.active)
+        if self._allowance is not None:
+            self._allowance.begin()
+        # Clients are async generators, though their type does not say so.
+        deltas = self.client.call_model(self.sent, self.options)
+        if self._span is not None:
+            self._span.attach()
+        self._began = perf_counter()
+        return deltas
+
+    async def _make(self, listener: Callable[[ShownDelta], None] | None) -> None:
+        """Make the call once; the pieces of the answer go to a listener, if there is one."""
+        self._prepare()
+        if self._hooks:
+            await self._run_before_hooks()
+        deltas, show = self._open(), None if self._is_held else listener
+        span, allowance, reads_text, reader = self._span, self._allowance, self._reads_text, self._reader
+        add = self._tracker.add
+        error: BaseException | None = None
+        try:
+            try:
+                async for delta in deltas:
+                    if span is not None:
+                        span.observe(delta)
+                    if reads_text is not None and type(delta) is PartStarted and type(delta.part) is Text:
+                        self._reader = reader = reads_text(delta.index, self._tracker.id)
+                        reads_text = None
+                    for read in (delta,) if reader is None else reader.feed(delta):
+                        add(read)
+                        if show is not None and (type(read) is PartDelta or type(read) is PartStarted):
+                            show(read)
+                    if allowance is not None and not allowance.can_go_on(delta):
+                        self.ended = COST_BUDGET
+                        await deltas.aclose()
+                        break
+                else:
+                    self._is_complete = True
+                if reader is not None or self._hooks:
+                    for read in await self._complete():
+                        if listener is not None and isinstance(read, ShownDelta):
+                            listener(read)
+            except BaseException:
+                await deltas.aclose()
+                raise
+        except BaseException as raised:
+            error = raised
+            raise
+        finally:
+            try:
+                self._finish(error)
+            finally:
+                if allowance is not None:
+                    allowance.end()
+
+    async def stream(self) -> AsyncGenerator[ModelOutputDelta, None]:
+        """Make the call once and yield its deltas. A reader that stops interrupts the model; the partial answer is appended."""
+        self._prepare()
+        if self._hooks:
+            await self._run_before_hooks()
+        deltas = self._open()
+        error: BaseException | None = None
+        try:
+            try:
+                async for delta in deltas:
+                    for read in self._take(delta):
+                        if not self._is_held:
+                            yield read
+                self._is_complete = True
+                for read in await self._complete():
+                    yield read
+            except BaseException:
+                await deltas.aclose()
+                raise
+        except BaseException as raised:
+            error = raised
+            raise
+        finally:
+            self._finish(error)
+
+    def _take(self, delta: ModelOutputDelta) -> Sequence[ModelOutputDelta]:
+        """Add a delta to the answer; what it is read as, where calls are found in text."""
+        if self._span is not None:
+            self._span.observe(delta)
+        if self._reads_text is not None and type(delta) is PartStarted and type(delta.part) is Text:
+            self._reader, self._reads_text = self._reads_text(delta.index, self._tracker.id), None
+        if self._reader is None:
+            self._tracker.add(delta)
+            return (delta,)
+        reads = list(self._reader.feed(delta))
+        for read in reads:
+            self._tracker.add(read)
+        return reads
+
+    async def _complete(self) -> list[ModelOutputDelta]:
+        """Add what was held back to the answer, and let hooks change it; the deltas of an answer that was held back whole."""
+        for read in self._reader.close() if self._reader is not None else ():  # of a stream that just stopped
+            self._tracker.add(read)
+        if not (self._hooks and await self._run_after_hooks() and self._is_held):
+            return []
+        parts = self._tracker.final_parts
+        return [delta for index, part in enumerate(parts) for delta in deltas_from_part(index, part)]
+
     # The end.
 
-    def _finish(self, error: BaseException | None, seconds: float) -> None:
+    def _finish(self, error: BaseException | None) -> None:
+        seconds = perf_counter() - self._began
         tracker, error_text = self._tracker, ""
         if isinstance(error, Exception):
             self.stop_reason, error_text = FAILED, f"{type(error).__name__}: {error}"
@@ -340,7 +332,7 @@ class ModelCall:
     def _record(self, seconds: float, error: str) -> None:
         """Append the entry of the call: the output; a note, if there is none or it is not part of the conversation."""
         chat, tracker, report = self.chat, self._tracker, self.options.report
-        extra = chat.notes.of(report)
+        extra = chat.notes.of(report) if report.attempts or report.losses or report.repairs else {}
         # An answer that failed does not end the turn: it can be requested again.
         if self.ended and self.stop_reason != FAILED and not self.purpose:
             extra["ended"] = self.ended
@@ -369,7 +361,7 @@ class ModelCall:
             if ToolCallRequest in kinds:
                 # Before the output, so that its calls are never in the log without the request (law L11).
                 executor = self.executor or chat.executor
-                if for_approval := executor.calls_for_approval(output.tool_calls):
+                if for_approval := executor.calls_for_approval(output.content):
                     request_approval(chat.history, for_approval, self.source)
             output = chat.history.append(output)
             if Native in kinds and not self.stop_reason:

@@ -165,7 +165,7 @@ class Turn:
         self.rounds += 1
         self.is_asked_again = False
         self.ended = self.refusal = ""
-        if entry.metadata is not None and entry.metadata.extra is not None:
+        if (metadata := entry.metadata) is not None and metadata.extra:
             self.ended = end_reason(entry)
         self.open_calls = {
             part.tool_call_id: CallState(part) for part in entry.content if type(part) is ToolCallRequest
@@ -184,7 +184,9 @@ class Turn:
                 open_call.approval_requested = True
 
     def _apply_results(self, entry: ToolCallResultsEntry) -> None:
-        self.ended = end_reason(entry) if entry.metadata is not None else ""
+        self.ended = ""
+        if (metadata := entry.metadata) is not None and metadata.extra:
+            self.ended = end_reason(entry)
         succeeded = False
         seen: list[tuple[Any, ...]] = []
         for result in entry.results:

@@ -21,6 +21,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import reduce
+from operator import attrgetter
 from typing import Any, Literal, TypeAlias, TypeVar, get_args
 
 from msgspec.structs import replace
@@ -57,6 +58,7 @@ logger = logging.getLogger(__name__)
 is_logged = logger.isEnabledFor
 DEBUG = logging.DEBUG
 
+_call_id = attrgetter("tool_call_id")
 _CALL_KINDS = frozenset({ToolCallStartedEntry, ToolCallFinishedEntry})
 """What is between the calls of an output and their results."""
 
@@ -323,7 +325,7 @@ class AgentHistory:
         while place > 0 and type(known[place]) in _CALL_KINDS:
             place -= 1
         last = known[place] if known else None
-        if type(last) is ModelOutputEntry and [result.tool_call_id for result in results] == [
+        if type(last) is ModelOutputEntry and [*map(_call_id, results)] == [
             part.tool_call_id for part in last.content if type(part) is ToolCallRequest
         ]:
             return entry  # the results of all calls of the last output, in their order

@@ -45,7 +45,7 @@ from antiphon.history import (
 from antiphon.parts import Text, ToolCallRequest, ToolCallResult, ToolExecutionStatus
 from antiphon.tools.executor import ToolExecutor
 from antiphon.tools.hooks import CallObserver, CallOutcome, run_after_tool
-from antiphon.tools.results import to_result
+from antiphon.tools.results import is_plain_text, to_result
 from antiphon.tools.settling import Settled, ask_outcome
 from antiphon.tools.tool import Tool
 
@@ -66,6 +66,8 @@ NOT_COME = "This call was started, and its result had not come from outside when
 CANCELLED = "This call was cancelled while it was running; part of its work may have been done, or may still go on."
 
 _NO_REFUSALS: Mapping[str, str] = {}
+_NOTHING_HASHED = hashlib.sha256()
+"""Copied, which is quicker than a new one."""
 
 
 class CallState(Struct, eq=False):
@@ -292,8 +294,9 @@ class CallRunner(Struct, eq=False):
         if tool is not None:
             state = self._running[call.tool_call_id]
             asked = (state.call if state.decision is None else apply_edit(state)).arguments
-            digest = hashlib.sha256(call.arguments.encode("utf-8", "surrogatepass")).hexdigest()
-            metadata = EntryMetadata(argument_digest=f"sha256:{digest}")
+            digest = _NOTHING_HASHED.copy()
+            digest.update(call.arguments.encode("utf-8", "surrogatepass"))
+            metadata = EntryMetadata(argument_digest=f"sha256:{digest.hexdigest()}")
             self.history.append(
                 ToolCallStartedEntry(
                     call.tool_name,
@@ -346,14 +349,14 @@ def request_approval(history: AgentHistory, tool_call_ids: Sequence[str], source
 
 def append_results(history: AgentHistory, calls: Collection[CallState], source: str = "", ended: str = "") -> None:
     """Append the results of calls that all have one; `ended` is why the turn is over with them, if it is."""
-    results = tuple(
-        [
-            state.result if state.decision is None else note_edit(state, state.result)
-            for state in calls
-            if state.result is not None
-        ]
-    )
-    history.append(ToolCallResultsEntry(results, metadata=_results_metadata(calls, source, ended)))
+    results: list[ToolCallResult] = []
+    is_plain = True
+    for state in calls:
+        if (result := state.result) is not None:
+            results.append(result if state.decision is None else note_edit(state, result))
+            is_plain = is_plain and is_plain_text(results[-1])
+    entry = ToolCallResultsEntry(tuple(results), metadata=_results_metadata(calls, source, ended))
+    history.append(entry, is_checked=is_plain)
 
 
 def _results_metadata(calls: Collection[CallState], source: str, ended: str) -> EntryMetadata | None:
@@ -363,15 +366,14 @@ def _results_metadata(calls: Collection[CallState], source: str, ended: str) -> 
     cached: list[str] = []
     tracebacks: dict[str, str] = {}
     for state in calls:
-        call_id = state.call.tool_call_id
         if state.seconds is not None:
-            durations[call_id] = seconds = int(state.seconds * 1e6) / 1e6
+            durations[state.call.tool_call_id] = seconds = int(state.seconds * 1e6) / 1e6
             if longest is None or seconds > longest:
                 longest = seconds
         if state.is_cached:
-            cached.append(call_id)
+            cached.append(state.call.tool_call_id)
         if state.traceback:
-            tracebacks[call_id] = state.traceback
+            tracebacks[state.call.tool_call_id] = state.traceback
     extra: dict[str, Any] = {"ended": ended} if ended else {}
     if durations and len(calls) > 1:
         extra["durations"] = durations

@@ -21,7 +21,7 @@ from msgspec import Struct, structs
 
 from antiphon.errors import InvalidSetting, ToolError
 from antiphon.history import AgentHistory
-from antiphon.parts import Text, ToolCallRequest, ToolCallResult, ToolExecutionStatus
+from antiphon.parts import OutputPart, Text, ToolCallRequest, ToolCallResult, ToolExecutionStatus
 from antiphon.telemetry import switch
 from antiphon.threads import AttemptOutcome, run_at_once, run_attempt
 from antiphon.tools.cache import ResultCache
@@ -146,10 +146,14 @@ class ToolExecutor:
             needs_approval = True
         return needs_approval and (tool is None or has_valid_arguments(tool, call))
 
-    def calls_for_approval(self, calls: Iterable[ToolCallRequest]) -> list[str]:
-        """The ids of the calls that a person must allow first."""
+    def calls_for_approval(self, parts: Iterable[OutputPart]) -> list[str]:
+        """The ids of the calls in an answer that a person must allow first."""
         find_tool = self.registry.get
-        return [call.tool_call_id for call in calls if self.needs_approval(find_tool(call.tool_name), call)]
+        return [
+            part.tool_call_id
+            for part in parts
+            if type(part) is ToolCallRequest and self.needs_approval(find_tool(part.tool_name), part)
+        ]
 
     async def execute(
         self,
@@ -355,19 +359,21 @@ class CallExecution(Struct, eq=False):
         """Run the tool, again as often as it allows."""
         while True:
             self.attempts += 1
-            context = structs.replace(
-                self.scope,
-                tool_call_id=self.call.tool_call_id,
-                idempotency_key=self.idempotency_key,
-                attempt=self.attempts,
-                reporter=self._report if self.observer is not None else None,
-                cancellation=(cancellation := Cancellation()) if tool.runs_in_thread else None,
-            )
+            context, cancellation = self.scope, Cancellation() if tool.runs_in_thread else None
+            if tool.needs_context:
+                context = structs.replace(
+                    context,
+                    tool_call_id=self.call.tool_call_id,
+                    idempotency_key=self.idempotency_key,
+                    attempt=self.attempts,
+                    reporter=self._report if self.observer is not None else None,
+                    cancellation=cancellation,
+                )
             began, timeout = time.perf_counter(), tool.timeout
             work = tool.call(arguments, context)
             if not tool.can_wait:
                 ending = run_at_once(work)
-            elif not tool.runs_in_thread:
+            elif cancellation is None:
                 ending = await run_attempt(work, timeout, self.executor.grace)
             else:
                 try:

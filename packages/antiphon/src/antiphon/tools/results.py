@@ -60,6 +60,21 @@ def to_result(call: ToolCallRequest, value: Any) -> ToolCallResult:
     return ToolCallResult(call.tool_name, call.tool_call_id, status, as_content(value))
 
 
+def is_plain_text(result: ToolCallResult) -> bool:
+    """Whether a result is one ASCII text, as most are: it is stored and read back as it is."""
+    if len(result.content) != 1 or result.native or type(result.tool_name) is not str:
+        return False
+    text = result.content[0]
+    return (
+        type(text) is Text
+        and type(text.text) is str
+        and text.text.isascii()
+        and not text.native
+        and type(result.status) is ToolExecutionStatus
+        and type(result.content) is tuple
+    )
+
+
 def as_content(value: Any) -> tuple[ResultPart, ...]:
     """A value as parts. There is always at least one."""
     if isinstance(value, str):

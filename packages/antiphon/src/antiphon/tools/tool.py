@@ -18,7 +18,7 @@ import logging
 import sys
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, Generic, Literal, NoReturn, ParamSpec, TypeAlias, TypedDict, TypeVar, Unpack, overload
 from weakref import WeakKeyDictionary
@@ -96,6 +96,8 @@ class Tool(ABC):
     """Whether the work is done in a thread, which cannot be stopped."""
     can_wait: bool = True
     """Whether the work may wait for something; an async function without `await` cannot."""
+    needs_context: bool = True
+    """Whether `call` reads the call and the attempt of its context; a function without a parameter for it does not."""
     is_log_only: bool = False
     """Whether the tool reads and writes nothing but the log of its conversation, as the notebook does."""
 
@@ -221,7 +223,9 @@ class FunctionTool(Tool, Generic[P, R]):
         self.lax = lax
         self._is_async = _is_async(function)
         self.runs_in_thread = not self._is_async
-        self.can_wait = type(self).call is not FunctionTool.call or _may_wait(function)
+        has_own_call = type(self).call is not FunctionTool.call
+        self.can_wait = has_own_call or _may_wait(function)
+        self.needs_context = has_own_call or self.signature.context_name is not None
         super().__init__(
             name, description if description is not None else documented.description, self.signature.schema, **settings
         )
@@ -242,9 +246,13 @@ class FunctionTool(Tool, Generic[P, R]):
     def validate(self, arguments: dict[str, Any]) -> dict[str, Any]:
         return self._validator(arguments)
 
-    async def call(self, arguments: dict[str, Any], context: ToolContext) -> Any:
+    def call(self, arguments: dict[str, Any], context: ToolContext) -> Coroutine[Any, Any, Any]:
         if self.signature.context_name is not None:
             arguments = {**arguments, self.signature.context_name: context}
+        function: Callable[..., Any] = self.function
+        return self._call(arguments) if self.can_wait else function(**arguments)
+
+    async def _call(self, arguments: dict[str, Any]) -> Any:
         function: Callable[..., Any] = self.function
         if self._is_async:
             return await function(**arguments)
