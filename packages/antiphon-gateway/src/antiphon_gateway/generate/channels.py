@@ -20,7 +20,7 @@ from msgspec import structs
 
 from antiphon.errors import TransportError
 from antiphon.providers.engine.continuation import Continuation
-from antiphon.providers.engine.reply import StreamReply
+from antiphon.providers.engine.reply import OutputReader, StreamReply
 from antiphon.tools.embedded import EmbeddedCalls
 from antiphon.wire import Format
 from antiphon.wire.call_restorer import CallRestorer
@@ -142,7 +142,11 @@ class Same:
         if self._continuation is None:
             self._choose_markers(held, reply.deltas)
         passed = self._pass_on(self._whole_events(held), reply.deltas)
-        return passed + self.feed(reply.unread) if reply.unread else passed
+        try:
+            return passed + self.feed(reply.unread) if reply.unread else passed
+        except StreamFailed as failed:
+            failed.data = passed + failed.data
+            raise
 
     def feed(self, data: bytes) -> bytes:
         if not self._is_scanning or self.is_finished:
@@ -291,7 +295,7 @@ class Same:
             self._record.observe(before)
             return StreamFailed(error)
         following = self._following = self._translate()
-        following.resume(continuation.shown)
+        following.resume(continuation.shown, self._reader)
         return StreamFailed(error, following.write(before))
 
 
@@ -340,12 +344,14 @@ class Translate:
     def losses(self) -> Sequence[Loss]:
         return self._writer.losses
 
-    def resume(self, shown: list[ModelOutputDelta]) -> None:
-        """Continue a stream; the client has `shown` already."""
+    def resume(self, shown: list[ModelOutputDelta], reader: OutputReader) -> None:
+        """Continue a stream that `reader` reads until the next begins; the client has `shown` already."""
+        self._reader = reader
         for delta in shown:
             self._writer.write(self._named(delta) if isinstance(delta, Started | Finished) else delta)
 
     def begin(self, reply: StreamReply) -> bytes:
+        self.is_finished = self.is_ending = False  # one that broke may have been
         self._reader = reply.reader
         deltas = reply.deltas
         if reply.unread and not self._reader.is_finished:

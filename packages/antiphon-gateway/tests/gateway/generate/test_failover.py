@@ -12,7 +12,7 @@ from antiphon.wire import FORMATS
 from antiphon.wire.request import Message, ModelRequest
 from antiphon_gateway.config.settings import ClientKeySettings
 from gateway.rig import FAST, Rig, rig
-from gateway.strict_upstream import Fault, cut, hang, text_answer
+from gateway.strict_upstream import Fault, cut, hang, text_answer, trickle
 from providers.scripted_server import Reply
 
 QUESTION = ModelRequest(messages=(Message("user", (Text("Is it raining?"),)),), max_output_tokens=500)
@@ -42,6 +42,9 @@ def _long_answers(gateway: Rig) -> None:
 
 def in_the_middle(fault: str) -> Fault:
     def broken(reply: Reply) -> Reply:
+        if fault == "garbled":  # with the events before it in one piece
+            events = reply.body[: reply.body.index(b"\n\n", len(reply.body) // 2) + 2]
+            return structs.replace(reply, body=events + b"data: {oops\n\n")
         made = (cut if fault == "cut" else hang)(len(reply.body) // 2)
         return made if isinstance(made, Reply) else made(reply)
 
@@ -49,11 +52,12 @@ def in_the_middle(fault: str) -> Fault:
 
 
 @pytest.mark.parametrize("source", FORMATS)
-@pytest.mark.parametrize("fault", ["cut", "hang"])
+@pytest.mark.parametrize("fault", ["cut", "hang", "garbled"])
 @pytest.mark.parametrize("model", ["chat-then-claude", "claude-then-chat"])
 def test_the_next_target_finishes_the_text(gateway: Rig, source: str, fault: str, model: str) -> None:
-    first = gateway.upstreams["openai-chat" if model.startswith("chat") else "anthropic"]
-    first.faults.append(in_the_middle(fault))
+    first, second = ("openai-chat", "anthropic") if model.startswith("chat") else ("anthropic", "openai-chat")
+    gateway.upstreams[first].faults.append(in_the_middle(fault))
+    gateway.upstreams[second].faults.append(trickle(2000, 0.002))
     with gateway.client("k-metered") as client:
         output = client.ask(source, model, QUESTION, streams=True).output(source, streams=True)
     assert text_of(output.parts) == LONG
