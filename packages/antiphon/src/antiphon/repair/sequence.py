@@ -76,31 +76,34 @@ def is_plain(messages: Sequence[Message]) -> bool:
     pending: set[str] = set()
     seen = {""}
     for message in messages:
-        is_model = message.role == "assistant"
-        if is_model and pending:
-            return False
-        for part in message.parts:
-            kind = type(part)
-            if kind is Text:
-                if pending and not is_model:
-                    return False
-            elif kind is ToolCallRequest:
-                call_id = part.tool_call_id  # type: ignore[union-attr]
-                if not is_model or call_id in seen:
-                    return False
-                seen.add(call_id)
-                pending.add(call_id)
-            elif kind is ToolCallResult and not is_model:
-                call_id = part.tool_call_id  # type: ignore[union-attr]
-                if call_id not in pending:
-                    return False
-                pending.remove(call_id)
-                for inner in part.content:  # type: ignore[union-attr]
-                    if type(inner) is not Text:
-                        return False
-            else:
+        parts: Any = message.parts
+        if message.role == "assistant":
+            if pending:
                 return False
-        if pending and not is_model and not message.parts:
+            for part in parts:
+                kind = type(part)
+                if kind is ToolCallRequest:
+                    call_id = part.tool_call_id
+                    if call_id in seen:
+                        return False
+                    seen.add(call_id)
+                    pending.add(call_id)
+                elif kind is not Text:
+                    return False
+        elif parts:
+            for part in parts:
+                kind = type(part)
+                if kind is ToolCallResult:
+                    call_id = part.tool_call_id
+                    if call_id not in pending:
+                        return False
+                    pending.remove(call_id)
+                    for inner in part.content:
+                        if type(inner) is not Text:
+                            return False
+                elif pending or kind is not Text:
+                    return False
+        elif pending:
             return False
     return not pending
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import msgspec
@@ -66,7 +66,7 @@ EMPTY_RESULT_TEXT = "(no output)"
 _encode = msgspec.json.Encoder().encode
 _SUCCESS, _FAILED = ToolExecutionStatus.SUCCESS, ToolExecutionStatus.FAILED
 _SURROGATES = re.compile("[\ud800-\udfff]")
-_legal_id = CALL_IDS.to_wire
+_legal_id, _legal_name = CALL_IDS.to_wire, NAMES.to_wire
 _More: TypeAlias = dict[str, Any] | None
 _Names: TypeAlias = dict[str, str]
 """The names of tools by the ids of their calls, which results do not repeat."""
@@ -160,16 +160,9 @@ def read_output_block(block: Any) -> Text | Thinking | ToolCallRequest | Native:
 def write_input(call: ToolCallRequest, losses: Losses) -> Any:
     """The arguments of a call as the value of `input`."""
     text = call.arguments
-    if call.freeform:
-        return {"input": text}
-    if text in EMPTY_ARGUMENTS:
-        return {}
-    value = raw_json_object(text)
-    return _repair_input(text, losses) if value is None else value
-
-
-def _repair_input(text: str, losses: Losses) -> Any:
-    """Arguments that are not a valid object as the value of `input`."""
+    value: Any = {"input": text} if call.freeform else raw_json_object(text)
+    if value is not None:
+        return value
     if text.strip() in EMPTY_ARGUMENTS:
         return {}
     try:
@@ -223,17 +216,17 @@ class ContentWriter(ListWriter):
     _target: Target
 
     def call(self, part: ToolCallRequest) -> Any:
-        if part.tool_name in self.argument_writers and not part.freeform:
+        if self.argument_writers and part.tool_name in self.argument_writers and not part.freeform:
             part = structs.replace(part, arguments=self.argument_writers[part.tool_name](part.arguments))
-        block = CallShape(_legal_id(part.tool_call_id), NAMES.to_wire(part.tool_name), write_input(part, self.losses))
+        block = CallShape(_legal_id(part.tool_call_id), _legal_name(part.tool_name), write_input(part, self.losses))
         return block if part.native is None else self.extend(block, part.native)
 
     def add_result(self, blocks: list[Any], result: ToolCallResult) -> None:
         """Append the block of a result, and after it the media a failed result cannot have (AN-15)."""
         parts = result.content
-        moved: list[Any] | None = None
         failed = result.status is not _SUCCESS and result.status != _SUCCESS
         content: Any = parts[0] if len(parts) == 1 else None
+        moved: Sequence[Any] = ()
         if type(content) is Text and content.native is None:
             content = content.text
         else:
@@ -242,8 +235,7 @@ class ContentWriter(ListWriter):
         if failed:
             block.content, block.is_error = content or EMPTY_RESULT_TEXT, True
         blocks.append(block if result.native is None else self.extend(block, result.native))
-        if moved:
-            blocks += moved
+        blocks += moved
 
     def _result_content(self, parts: tuple[ResultPart, ...], failed: bool) -> tuple[Any, list[Any]]:
         """The content of a result, and what must come after it."""

@@ -6,8 +6,7 @@ and cache breakpoints are in `capabilities.json`, the fields of each block type 
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, ClassVar
 
 from msgspec import Struct
@@ -52,8 +51,10 @@ def is_server_block(block_type: str) -> bool:
     return block_type in SERVER_CALLS or block_type.endswith("_tool_result")
 
 
-is_blank: Callable[[str], object] = re.compile(r"\s*").fullmatch
-"""Whether a text is refused as empty (AN-05, AN-22)."""
+def is_blank(text: str) -> bool:
+    """Whether a text is refused as empty (AN-05, AN-22)."""
+    return not text or text.isspace()
+
 
 VERSION = "2023-06-01"
 VERSION_2026_10 = "2026-10-21"

@@ -33,6 +33,8 @@ from antiphon.wire.provenance import is_from
 from antiphon.wire.request import CONTINUE_TEXT, SYSTEM_NOTE_PREFIX, Message
 from antiphon.wire.shapes import Loose
 
+_NO_TEXT = (CallShape, ResultShape)
+
 
 def read_messages(entries: list[Any]) -> list[Message]:
     """The messages of a request."""
@@ -76,8 +78,7 @@ class MessageListWriter(ContentWriter):
         self._is_leading = True
         self._role: str | None = None  # of the open turn
         self._blocks: list[Any] = []
-        self._has_calls = False
-        self._needs_sorting = False
+        self._has_calls = self._needs_sorting = False
         self._last: dict[str, Any] | None = None  # the last entry, if it is ours and blocks can be added to it
         self._is_last_unsorted = False
         self._pending: list[_PendingSystemMessage] = []  # system messages until an assistant turn starts
@@ -92,11 +93,11 @@ class MessageListWriter(ContentWriter):
         losses = self.losses
         losses.message = index
         if role != self._role or self._pending:
-            if role == "system" or role == "developer":
-                self._add_system(index, message)
-                return
             if role != "user" and role != "assistant":
-                self._add_unknown_role(message)
+                if role == "system" or role == "developer":
+                    self._add_system(index, message)
+                else:
+                    self._add_unknown_role(message)
                 return
             if self._pending or self._before_assistant:
                 self._start_turn_after_system(role)
@@ -108,23 +109,24 @@ class MessageListWriter(ContentWriter):
         has_extras = message.native is not None or message.name is not None
         extras = self._message_extras(message) if has_extras else None
         blocks = self._blocks
-        for position, part in enumerate(message.parts):
-            losses.part = position
+        part: Any
+        for part in message.parts:
+            losses.part += 1
             kind = type(part)
             if kind is ToolCallResult:
                 if blocks and type(blocks[-1]) is not ResultShape and block_type(blocks[-1]) != "tool_result":
                     self._needs_sorting = True
-                self.add_result(blocks, part)  # type: ignore[arg-type]
+                self.add_result(blocks, part)
             elif kind is ToolCallRequest:
-                blocks.append(self.call(part))  # type: ignore[arg-type]
+                blocks.append(self.call(part))
                 self._has_calls = True
             else:
                 if self._has_calls:
                     self._needs_sorting = True
-                if kind is not Text or part.native is not None:  # type: ignore[union-attr]
+                if kind is not Text or part.native is not None:
                     blocks += self.write(part, role)
-                elif not is_blank(part.text):  # type: ignore[union-attr]
-                    blocks.append(TextShape(part.text))  # type: ignore[union-attr]
+                elif not is_blank(part.text):
+                    blocks.append(TextShape(part.text))
         losses.part = -1
         if has_extras:
             self._mark_last(message, blocks)
@@ -196,25 +198,26 @@ class MessageListWriter(ContentWriter):
         if self._before_assistant and role == "assistant":
             due, self._before_assistant = self._before_assistant, []
             self._insert_system_messages(due)
-        if extras is None and self.entries:
-            last = self.entries[-1]
-            if type(last) is dict and last.get("role") == role and len(last) == 2 and self._merge(last, blocks):
-                return
+        entries, last = self.entries, self._last
+        may_merge = extras is None and entries and (last is not entries[-1] or last["role"] == role)
+        if may_merge and self._merge(entries[-1], blocks, role):
+            return
         blocks = _sort_blocks(blocks, role) if needs_sorting else blocks
-        is_no_text = len(blocks) > 1 or type(blocks[0]) is CallShape or type(blocks[0]) is ResultShape
-        message = {"role": role, "content": blocks if is_no_text else collapse_text(blocks)}
+        message = {"role": role, "content": blocks if type(blocks[-1]) in _NO_TEXT else collapse_text(blocks)}
         if extras:
             message.update(extras)
         if self._is_last_unsorted:
             self._sort_last()
-        self.entries.append(message)
+        entries.append(message)
         self._last = None if extras else message
 
-    def _merge(self, last: dict[str, Any], blocks: list[Any]) -> bool:
-        """Add the blocks of a turn to the last message, of the same role: the turn between was empty. False if it cannot be.
+    def _merge(self, last: Any, blocks: list[Any], role: str | None) -> bool:
+        """Add the blocks of a turn to the last message, if that has the same role: the turn between was empty.
 
         They are appended in place and sorted once, when the message is complete: a copy per turn would be quadratic.
         """
+        if type(last) is not dict or last.get("role") != role or len(last) != 2:
+            return False
         content = last.get("content")
         if isinstance(content, str):
             content = [TextShape(content)]

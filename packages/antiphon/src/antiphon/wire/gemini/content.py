@@ -99,20 +99,19 @@ def read_part(part: Any, calls: CallIdTracker) -> Part:
     try:
         if not (shape.inline_data is shape.file_data is UNSET):
             read = _read_medium_of(shape, extras) if text is call is result is UNSET else None
-        elif text is not UNSET:
-            read = _read_text(text, extras) if call is result is UNSET else None
         elif result is UNSET:
-            read = _read_bare(extras) if call is UNSET else _read_call(call, extras, calls)
-        elif call is UNSET:
+            if text is UNSET:
+                read = _read_bare(extras) if call is UNSET else _read_call(call, extras, calls)
+            elif call is UNSET:
+                read = _read_text(text, extras) if extras else Text(text)
+        elif text is call is UNSET:
             read = _read_result(result, extras, calls)
     except (RecursionError, UnicodeEncodeError):
         pass
     return Native(FORMAT, value_of(part)) if read is None else read
 
 
-def _read_text(text: str, extras: dict[str, Any] | None) -> Part:
-    if not extras:
-        return Text(text)
+def _read_text(text: str, extras: dict[str, Any]) -> Part:
     if extras.get("thought") is True:
         del extras["thought"]
         return Thinking(text, native=native_extras(extras), source=SOURCE)
@@ -157,7 +156,7 @@ def _read_call(call: Any, extras: dict[str, Any] | None, calls: CallIdTracker) -
         return None
     arguments = encode(call.args or {}).decode()
     call_id = calls.add_call(name, wire_id or None)
-    if wire_id is not None and call_id is not wire_id:  # it is not used
+    if call_id is not wire_id and wire_id is not None:  # it is not used
         more = {**(more or {}), "id": wire_id}
     if more:
         extras = {**(extras or {}), "functionCall": more}
@@ -168,7 +167,7 @@ def _read_call(call: Any, extras: dict[str, Any] | None, calls: CallIdTracker) -
 
 def _read_result(result: Any, extras: dict[str, Any] | None, calls: CallIdTracker) -> ToolCallResult | None:
     """A result; None if it is malformed."""
-    more: dict[str, Any] = {}
+    more: dict[str, Any] | None = None
     if type(result) is Loose:
         result, more = result.shape, result.more
         if result is None:
@@ -186,6 +185,7 @@ def _read_result(result: Any, extras: dict[str, Any] | None, calls: CallIdTracke
     elif response is not None:
         return None
     media = tuple([_read_result_media(part) for part in result.parts or ()])
+    more = more or {}
     return _build_result(name, more.pop("id", result.id), response, calls, media, extras or {}, more)
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from antiphon.parts import Native, NativeExtras, Part, Refusal, Text, Thinking, ToolCallRequest, ToolCallResult
+from antiphon.parts import Native, NativeExtras, Refusal, Text, Thinking, ToolCallRequest, ToolCallResult
 from antiphon.wire.capabilities import Capabilities
 from antiphon.wire.gemini import FORMAT
 from antiphon.wire.gemini.content import (
@@ -49,19 +49,21 @@ def read_contents(contents: list[Any]) -> list[Message]:
     calls = CallIdTracker()
     previous = ""
     for content in contents:
+        native = source = None
         if type(content) is ContentShape:
-            role, parts, native = _ROLES[content.role], content.parts, None
+            role, parts = _ROLES[content.role], content.parts
         else:
             opened = _open_content(content.value)
             if opened is None:
                 messages.append(Message("unknown", (Native(FORMAT, content.value),)))
                 continue
             role, parts, native = opened
+            source = _FUNCTION_SOURCE if role == "tool" else None
         if role == "assistant" and previous != "assistant":
             calls.start_step()
         previous = role
         read = (read_part(parts[0], calls),) if len(parts) == 1 else tuple([read_part(part, calls) for part in parts])
-        messages.append(Message(role, read, None, native, _FUNCTION_SOURCE if role == "tool" else None))
+        messages.append(Message(role, read, None, native, source))
     return messages
 
 
@@ -147,21 +149,22 @@ class ContentsWriter(TurnListWriter):
             self._role = ""
 
     def _write_parts(
-        self, parts: tuple[Part, ...], calls: list[ToolCallRequest]
+        self, parts: tuple[Any, ...], calls: list[ToolCallRequest]
     ) -> tuple[list[Any], list[ToolCallResult]]:
         """The written parts and the results among them; calls are appended to `calls`."""
         writer, losses = self.writer, self.losses
         written: list[Any] = []
         results: list[ToolCallResult] = []
-        for position, part in enumerate(parts):
-            losses.part = position
-            if type(part) is ToolCallResult:
+        for part in parts:
+            losses.part += 1
+            kind = type(part)
+            if kind is ToolCallResult:
                 written.append(writer.result(part))
                 results.append(part)
-            elif type(part) is ToolCallRequest:
+            elif kind is ToolCallRequest:
                 written.append(writer.call(part, is_first=not calls))
                 calls.append(part)
-            elif type(part) is Text and part.native is None:
+            elif kind is Text and part.native is None:
                 written.append({"text": part.text})
             else:
                 written += writer.write(part)

@@ -214,12 +214,12 @@ class AssistantWriter(PartWriter):
     def request_message(self, parts: tuple[Part, ...]) -> Any:
         """The message of earlier parts, as the host accepts it."""
         fields, content, calls = self._write_parts(parts, 0)
-        text: Any = self.dialect.empty_content
-        if len(content) == 1 and type(content[0]) is TextPart:
-            text = content[0].text
-        elif content:
+        text: Any
+        if content:
             text = collapse_text(content, "text")
-        elif not calls and not any(map(fields.get, ("function_call", "refusal", "audio"))):
+        elif calls or any(map(fields.get, ("function_call", "refusal", "audio"))):
+            text = self.dialect.empty_content
+        else:
             text = ""
         message: Any = AssistantShape(text, calls or None)
         return extend(message, fields) if fields else message
@@ -238,8 +238,9 @@ class AssistantWriter(PartWriter):
         content: list[Any] = []
         calls: list[Any] = []
         text_after_call = False
-        for position, part in enumerate(parts, start):
-            losses.part = position
+        losses.part = start - 1
+        for part in parts:
+            losses.part += 1
             kind = type(part)
             if kind is Text:
                 if calls:
@@ -264,7 +265,7 @@ class AssistantWriter(PartWriter):
                 losses.take_extras(part.native, OPENAI, FORMAT)
                 fields["refusal"] = (fields.get("refusal") or "") + part.text
             elif kind is ToolCallResult:
-                self.results.append((position, part))
+                self.results.append((losses.part, part))
             elif kind in MEDIA:
                 self._write_media(part, fields, content)
             elif kind is Native and (unreadable := unreadable_calls(part)) is not None:

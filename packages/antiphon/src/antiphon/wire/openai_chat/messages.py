@@ -167,6 +167,8 @@ class MessageListWriter(ListWriter):
         if dialect.accepts_user_after_tool:
             self._text_shapes |= {role: ROLE_SHAPES[role] for role, sent in self._roles.items() if role == sent}
         self._deferred: list[Any] = []
+        self._legal_id = dialect.id_rule.to_wire
+        self._result_name = PARTICIPANT_NAMES.to_wire if dialect.writes_result_name else None
         self._reasoning_placeholder = (
             dialect.reasoning_field if dialect.requires_reasoning and thinking_enabled else None
         )
@@ -189,7 +191,7 @@ class MessageListWriter(ListWriter):
                 if only.native is None and role in self._text_shapes:
                     self.entries.append(self._text_shapes[role](only.text))
                     return
-            elif type(only) is ToolCallResult and role == "tool":
+            elif type(only) is ToolCallResult and (role == "tool" or role == "user"):
                 losses.part = 0
                 self._add_result(only, {})
                 losses.part = -1
@@ -255,13 +257,14 @@ class MessageListWriter(ListWriter):
         if role != message.role and message.role == "system":
             losses.add("role", "model has no system role; sent as user (OC-02)", "role")
         has_results = False
-        for position, part in enumerate(message.parts):
-            losses.part = position
+        part: Any
+        for part in message.parts:
+            losses.part += 1
             kind = type(part)
-            if kind is Text and part.native is None:  # type: ignore[union-attr]
-                content.append(TextPart(part.text))  # type: ignore[union-attr]
+            if kind is Text and part.native is None:
+                content.append(TextPart(part.text))
             elif kind is ToolCallResult:
-                self._add_result(part, {} if has_results else extras)  # type: ignore[arg-type]
+                self._add_result(part, {} if has_results else extras)
                 has_results = True
             elif isinstance(part, Refusal):
                 losses.add("refusal", "refusals are allowed only in assistant messages; sent as text")
@@ -286,22 +289,22 @@ class MessageListWriter(ListWriter):
         self._append(extend(written, extras) if extras else written)
 
     def _add_result(self, part: ToolCallResult, extras: dict[str, Any]) -> None:
-        text: Any = part.content[0] if len(part.content) == 1 else None
-        content: Any
-        if type(text) is Text and text.native is None and part.status is _SUCCESS:
-            content = text.text
+        content: Any = part.content[0] if len(part.content) == 1 else None
+        if type(content) is Text and content.native is None and part.status is _SUCCESS:
+            content = content.text
         else:
             content = self._result_content(part)
-        name = part.tool_name
+        name, call_id, source = part.tool_name, part.tool_call_id, part.source
         if part.native is not None:
             part = with_source(part)
-        if part.source == LEGACY_FUNCTION and part.tool_call_id not in self.assistant.converted_legacy_calls:
-            result: Any = FunctionShape(self._dialect.name_rule.to_wire(name), None, content or None)
-        else:
-            sent = PARTICIPANT_NAMES.to_wire(name) if name and self._dialect.writes_result_name else None
-            result = ToolShape(self._dialect.id_rule.to_wire(part.tool_call_id), sent, content)
-        if part.native is not None:
+            source = part.source
             extras = {**self.losses.take_extras(part.native, OPENAI, FORMAT), **extras}
+        result: Any
+        if source is not None and source == LEGACY_FUNCTION and call_id not in self.assistant.converted_legacy_calls:
+            result = FunctionShape(self._dialect.name_rule.to_wire(name), None, content or None)
+        else:
+            sent = self._result_name(name) if name and self._result_name is not None else None
+            result = ToolShape(self._legal_id(call_id), sent, content)
         self.entries.append(extend(result, extras) if extras else result)
 
     def _result_content(self, part: ToolCallResult) -> Any:

@@ -253,8 +253,9 @@ class CallWriter:
             elif self._parses_arguments and not is_object(arguments):
                 arguments = arguments_as_object_text(call, self._losses)
             written = CallShape(call_id, "function", FunctionCall(name, arguments))
-        native = None if call.native is None else with_source(call).native
-        return written if native is None else _extend_call(written, native, self._losses, self._dialect)
+        if call.native is None:
+            return written
+        return _extend_call(written, with_source(call).native or {}, self._losses, self._dialect)
 
 
 def _extend_call(written: Any, native: NativeExtras, losses: Losses, dialect: Dialect) -> Any:

@@ -111,8 +111,9 @@ def write_tool_choice(request: ModelRequest, body: dict[str, Any], losses: list[
         return
     lose_native(losses, "tool_choice", choice.native, OPENAI)
     if choice.mode in ("auto", "none", "required"):
-        has_item_tools = any(isinstance(item, dict) and isinstance(item.get("tools"), list) for item in body["input"])
-        has_tools = body.get("tools") or has_item_tools
+        has_tools = body.get("tools") or any(
+            isinstance(item, dict) and isinstance(item.get("tools"), list) for item in body["input"]
+        )
         if choice.mode != "required" or has_tools or body.get("prompt") is not None:
             body["tool_choice"] = choice.mode
         else:

@@ -37,7 +37,7 @@ def raw_json_object(arguments: str) -> msgspec.Raw | None:
         raw = _skip_value(arguments)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         return None
-    return raw if arguments.startswith("{") or arguments.lstrip(_WHITESPACE).startswith("{") else None
+    return raw if arguments[0] == "{" or arguments.lstrip(_WHITESPACE)[0] == "{" else None
 
 
 def parse_json_object(text: str) -> dict[str, Any] | None:

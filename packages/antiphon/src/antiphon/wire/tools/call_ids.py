@@ -129,7 +129,8 @@ class CallIdTracker(OpenCalls):
         if place == len(calls):
             return None
         call = calls[place]
-        if call.wire_id != wire_id or call.name != name or call.is_answered or wire_id != (wire_id and call.call_id):
+        known = call.wire_id
+        if known != wire_id or call.name != name or call.is_answered or (known and known != call.call_id):
             return None
         call.is_answered = True
         self._next = place + 1
