@@ -114,6 +114,12 @@ def test_messages_of_one_role_are_one_turn() -> None:
     assert losses == []
 
 
+def test_a_message_that_is_null_stays_before_a_turn() -> None:
+    turns, losses = messages_of(Message("unknown", (Native("anthropic", None),)), ASK)
+    assert turns == [None, {"role": "user", "content": "Is it raining in Oslo?"}]
+    assert losses == []
+
+
 def test_blank_text_is_left_out() -> None:
     turns, losses = messages_of(ASK, user(Text(" \n")), model(Text(""), Text("It is.  \n")))
     assert turns == [{"role": "user", "content": "Is it raining in Oslo?"}, {"role": "assistant", "content": "It is."}]

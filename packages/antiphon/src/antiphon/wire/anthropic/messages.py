@@ -199,7 +199,7 @@ class MessageListWriter(ContentWriter):
             due, self._before_assistant = self._before_assistant, []
             self._insert_system_messages(due)
         entries, last = self.entries, self._last
-        may_merge = extras is None and entries and (last is not entries[-1] or last["role"] == role)
+        may_merge = extras is None and entries and (last is None or last is not entries[-1] or last["role"] == role)
         if may_merge and self._merge(entries[-1], blocks, role):
             return
         blocks = _sort_blocks(blocks, role) if needs_sorting else blocks
