@@ -28,7 +28,7 @@ from antiphon_gateway.observe.request_log import RequestLog
 from antiphon_gateway.observe.tracing import tracer_from_environment
 from antiphon_gateway.runtime.loaded import LoadedConfig
 from antiphon_gateway.runtime.media import MediaFetcher
-from antiphon_gateway.runtime.services import Services
+from antiphon_gateway.runtime.metered import Services
 from antiphon_gateway.state.answers import AnswerStore
 from antiphon_gateway.state.background import BackgroundAnswers
 from antiphon_gateway.state.conversations import ConversationStore

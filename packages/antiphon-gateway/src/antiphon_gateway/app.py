@@ -39,8 +39,7 @@ from antiphon_gateway.observe.status import ReloadResult, ServerStatus, SpendRea
 from antiphon_gateway.routes import Endpoint, NoRoute, error_format_for_path, is_chat_path, match_route
 from antiphon_gateway.runtime.loaded import LoadedConfig
 from antiphon_gateway.runtime.metered import Handler as Answer
-from antiphon_gateway.runtime.metered import MeteredRequest, SmallRequest, SocketRequest
-from antiphon_gateway.runtime.services import Services
+from antiphon_gateway.runtime.metered import MeteredRequest, Services, SmallRequest, SocketRequest
 from antiphon_gateway.state.continuing import STATE_FIELDS
 
 _STATUS_PAGE = Endpoint("status_page", resource="index.html")

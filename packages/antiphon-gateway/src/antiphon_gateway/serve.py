@@ -37,7 +37,7 @@ from antiphon_gateway.observe.request_log import RequestLog
 from antiphon_gateway.observe.tracing import tracer_from_environment
 from antiphon_gateway.runtime.loaded import LoadedConfig
 from antiphon_gateway.runtime.media import MediaFetcher
-from antiphon_gateway.runtime.services import Services
+from antiphon_gateway.runtime.metered import Services
 from antiphon_gateway.share.state import SharedState, open_shared_store
 from antiphon_gateway.share.workers import WorkerFiles, WorkerHealth, publish_forever
 from antiphon_gateway.state.answers import AnswerStore

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.providers.engine.retry_after import LONGEST, retry_after
+from antiphon.providers.engine.reply import LONGEST, retry_after
 from antiphon.providers.keys.ring import KeyRing
 from antiphon.providers.retry import RETRY_RULES, RetryPolicy, RetrySettings, may_retry
 from antiphon.providers.routes import Target

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from antiphon.providers.engine.response_reader import html_summary
+from antiphon.providers.engine.reply import html_summary
 from antiphon.wire import formats
 from antiphon.wire.html_text import MAX_PAGE, is_page, page_text, page_title
 

@@ -20,8 +20,7 @@ from antiphon.http.body import read_bounded
 from antiphon.http.messages import Response
 from antiphon.providers.engine.attempt import ForwardedRequest
 from antiphon.providers.engine.provider import Provider
-from antiphon.providers.engine.reply import StreamReply
-from antiphon.providers.engine.response_reader import error_from_transport
+from antiphon.providers.engine.reply import StreamReply, error_from_transport
 from antiphon.wire import formats
 from antiphon.wire.delta import Failed
 from antiphon.wire.openai_responses.item_ids import GENERATED_ID_MARK

@@ -28,8 +28,7 @@ from antiphon_gateway.generate.relay import Relay
 from antiphon_gateway.generate.whole_body import Whole
 from antiphon_gateway.routes import Endpoint
 from antiphon_gateway.runtime.loaded import LoadedConfig
-from antiphon_gateway.runtime.metered import MeteredRequest
-from antiphon_gateway.runtime.services import Services
+from antiphon_gateway.runtime.metered import MeteredRequest, Services
 
 _WITHOUT_TOKENS = frozenset({"files", "uploads", "moderations", "vector_stores"})
 """Endpoints that take no tokens: what a key with a limit of tokens may send although no usage is reported."""

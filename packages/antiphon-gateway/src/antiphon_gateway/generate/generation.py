@@ -40,8 +40,7 @@ from antiphon_gateway.observe.record import prompt_estimate
 from antiphon_gateway.routes import Endpoint
 from antiphon_gateway.runtime.body_fields import with_model, with_requested_model
 from antiphon_gateway.runtime.loaded import LoadedConfig
-from antiphon_gateway.runtime.metered import MeteredRequest
-from antiphon_gateway.runtime.services import Services
+from antiphon_gateway.runtime.metered import MeteredRequest, Services
 from antiphon_gateway.state.continuing import STATE_FIELDS
 
 STREAM_HEADERS = {

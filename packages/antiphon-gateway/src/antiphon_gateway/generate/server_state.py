@@ -21,7 +21,7 @@ from antiphon.wire.output import ProviderError
 from antiphon.wire.request import ModelRequest, server_state
 from antiphon_gateway.access.client_keys import ClientKey
 from antiphon_gateway.routes import Endpoint
-from antiphon_gateway.runtime.services import Services
+from antiphon_gateway.runtime.metered import Services
 from antiphon_gateway.state.connection import ConnectionAnswers
 from antiphon_gateway.state.continuing import FORMAT, continue_from, expand_compactions, previous_response_id
 

@@ -15,8 +15,7 @@ import msgspec
 
 from antiphon.errors import TransportError
 from antiphon.parts import TokenUsage
-from antiphon.providers.engine.reply import StreamReply
-from antiphon.providers.engine.response_reader import error_from_transport
+from antiphon.providers.engine.reply import StreamReply, error_from_transport
 from antiphon.wire.loss import Loss
 from antiphon.wire.output import ProviderError
 from antiphon_gateway.generate.channels import Channel, StreamFailed

@@ -3,7 +3,7 @@
 `admit` makes it from the head; the server runs it when the body is there (`run`) and tells it the end (`end`). Between the two
 are the limits of the client, the answer, every error in the client's format, and the record: exactly one, charged and passed on
 before the client has the end of its response. A subclass answers, and says what a request of its kind may cost. Limits that
-cannot be charged with what a request uses refuse it before anything is sent.
+cannot be charged with what a request uses refuse it before anything is sent. `Services` is what all requests of a process share.
 """
 
 from __future__ import annotations
@@ -12,27 +12,74 @@ import asyncio
 import logging
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, ClassVar, TypeAlias
 
+from msgspec import Struct, field
+
 from antiphon.errors import AntiphonError, InvalidModelName, RoutingError, StoreError, UnknownResponse, WireError
-from antiphon.http.body import Hold
+from antiphon.http.body import Governor, Hold
+from antiphon.http.client.request import Transport
 from antiphon.http.messages import ClientRequest, Response, header_text
 from antiphon.http.server.application import BodyKind
 from antiphon.providers.engine.provider_call import Prepare, ProviderCall
 from antiphon.providers.engine.reply import UpstreamFailed
+from antiphon.providers.keys.health import CredentialStatus
 from antiphon.providers.routes import Target
 from antiphon.wire.output import ProviderError
+from antiphon_gateway.access.accounts import ClientAccounts
 from antiphon_gateway.access.client_keys import MAX_KEYLESS_BYTES, MAX_SETTINGS_BYTES, ClientKey
 from antiphon_gateway.errors import Overloaded, error_response, internal_error, provider_error_response, store_failure
+from antiphon_gateway.ledger.database import OperatorDatabase
+from antiphon_gateway.ledger.ledger import UsageLedger
+from antiphon_gateway.ledger.stored_keys import StoredKeys
+from antiphon_gateway.observe.metrics import Metrics
+from antiphon_gateway.observe.recent import RecentRequests
 from antiphon_gateway.observe.record import Charge, Record
+from antiphon_gateway.observe.recorder import Recorder
+from antiphon_gateway.observe.tracing import RequestTracer
 from antiphon_gateway.routes import Endpoint
 from antiphon_gateway.runtime.loaded import LoadedConfig
+from antiphon_gateway.runtime.media import MediaFetcher
 from antiphon_gateway.runtime.model_names import unknown_model_error, visible_models
-from antiphon_gateway.runtime.services import Services
+from antiphon_gateway.share.state import SharedState
+from antiphon_gateway.state.answers import AnswerStore
+from antiphon_gateway.state.background import BackgroundAnswers
 from antiphon_gateway.state.connection import ConnectionAnswers
 from antiphon_gateway.state.continuing import to_provider_error
+from antiphon_gateway.state.conversations import ConversationStore
 from antiphon_gateway.state.file import StateLimitReached
+
+
+class Services(Struct, kw_only=True):
+    """Shared by all requests of a process."""
+
+    transport: Transport
+    answers: AnswerStore
+    conversations: ConversationStore
+    background: BackgroundAnswers
+    media: MediaFetcher
+    accounts: ClientAccounts
+    """What clients may use and have used."""
+    recorder: Recorder
+    """Where finished requests go; these three are among its sinks."""
+    metrics: Metrics
+    recent: RecentRequests
+    spans: RequestTracer
+    database: OperatorDatabase
+    stored_keys: StoredKeys
+    """Client keys in that database."""
+    governor: Governor = field(default_factory=Governor)
+    """Counts what waits."""
+    ledger: UsageLedger | None = None
+    """Where usage is recorded; None: nowhere."""
+    shared: SharedState = field(default_factory=SharedState)
+    """What is shared with other processes."""
+
+    def credentials_of(self, loaded: LoadedConfig) -> Mapping[str, Sequence[CredentialStatus]]:
+        """The health of the keys of each provider, with the calls of all workers of the host."""
+        return self.shared.with_other_workers(loaded.credentials)
+
 
 logger = logging.getLogger("antiphon.gateway")
 

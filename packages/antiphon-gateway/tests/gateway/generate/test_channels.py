@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from antiphon.errors import TransportError
 from antiphon.parts import OutputPart, Text, TokenUsage, ToolCallRequest, text_of
 from antiphon.providers.engine.continuation import Continuation
-from antiphon.providers.engine.reply import StreamReply
-from antiphon.providers.engine.response_reader import ResponseReader
+from antiphon.providers.engine.reply import ResponseReader, StreamReply
 from antiphon.wire import FORMATS, formats
 from antiphon.wire.call_restorer import CallRestorer
 from antiphon.wire.delta import Assembler, Failed, Finished, ModelOutputDelta, UsageReported, deltas_from_output

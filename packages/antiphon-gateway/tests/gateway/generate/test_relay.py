@@ -12,8 +12,7 @@ import pytest
 from antiphon.errors import TransportError
 from antiphon.http.body import IteratedFlow
 from antiphon.http.client.request import HttpResponse
-from antiphon.providers.engine.reply import StreamReply
-from antiphon.providers.engine.response_reader import ResponseReader
+from antiphon.providers.engine.reply import ResponseReader, StreamReply
 from antiphon.wire import formats
 from antiphon.wire.output import ProviderError
 from antiphon_gateway.generate.channels import Same, StreamFailed

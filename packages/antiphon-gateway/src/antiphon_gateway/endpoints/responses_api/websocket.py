@@ -42,7 +42,7 @@ from antiphon_gateway.endpoints.responses_api.steering import (
     with_steers,
 )
 from antiphon_gateway.errors import INTERNAL_ERROR, error_response, overloaded
-from antiphon_gateway.runtime.services import Services
+from antiphon_gateway.runtime.metered import Services
 from antiphon_gateway.state.connection import ConnectionAnswers
 from antiphon_gateway.state.continuing import to_provider_error
 

@@ -24,14 +24,19 @@ from antiphon.http.client.request import HttpRequest, HttpResponse
 from antiphon.parts import TokenUsage
 from antiphon.providers.call import Attempt, CallReport
 from antiphon.providers.engine.provider import Provider
-from antiphon.providers.engine.reply import EMPTY_RESPONSE, Outcome, Reply, StreamReply, UpstreamFailed, WholeReply
-from antiphon.providers.engine.response_reader import (
+from antiphon.providers.engine.reply import (
+    EMPTY_RESPONSE,
+    Outcome,
+    Reply,
     ResponseReader,
+    StreamReply,
+    UpstreamFailed,
+    WholeReply,
     error_from_status,
     error_from_transport,
     read_whole,
+    retry_after,
 )
-from antiphon.providers.engine.retry_after import retry_after
 from antiphon.providers.keys.ring import KeyLease
 from antiphon.providers.retry import RetryPolicy, RetrySettings
 from antiphon.wire import Format

@@ -18,8 +18,7 @@ from antiphon.errors import AntiphonError
 from antiphon.http.body import read_bounded
 from antiphon.http.client.request import HttpRequest, Timeouts
 from antiphon.providers.engine.provider import Provider
-from antiphon.providers.engine.reply import UpstreamFailed
-from antiphon.providers.engine.response_reader import error_from_status
+from antiphon.providers.engine.reply import UpstreamFailed, error_from_status
 from antiphon.providers.keys.secret import scrub_text
 from antiphon.providers.presets import Preset
 

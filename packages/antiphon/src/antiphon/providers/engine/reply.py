@@ -2,22 +2,154 @@
 
 A stream counts as an answer from its first visible delta on (`wire.delta.is_visible`). What was read up to there is kept in the
 reply, as bytes and as deltas: the gateway passes the bytes on, the library reads the deltas.
+
+`ResponseReader` makes deltas of any response body. A stream was requested, but the first byte decides: an event stream, one
+JSON body (from hosts that do not stream, or an error in a 200), or an HTML page (from a proxy, or a wrong URL). The last delta
+is always terminal; `close` supplies it if the bytes do not.
+
+`retry_after` finds how long a provider asks to wait. In order of trust: `retry-after-ms`; `retry-after` as seconds, a fraction
+or a date; a delay in the error body (Google's `RetryInfo`, and fields of others); text such as "try again in 20s"; last, the
+reset times of rate limits, which are when a limit is full again and not when the next call succeeds. A wait of 0 is ignored.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+import re
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from math import isfinite
 from typing import Any, Protocol, TypeAlias
 
-from msgspec import Struct
+import msgspec
+from msgspec import Struct, structs
 
-from antiphon.errors import TransportError
+from antiphon.errors import TransportError, WireError
 from antiphon.http.client.request import HttpResponse
-from antiphon.providers.engine.response_reader import ResponseReader
+from antiphon.wire import Format
 from antiphon.wire.call_restorer import CallRestorer
-from antiphon.wire.delta import Failed, ModelOutputDelta, is_visible
-from antiphon.wire.output import ProviderError
+from antiphon.wire.delta import (
+    Failed,
+    Finished,
+    ModelOutputDelta,
+    deltas_from_output,
+    is_visible,
+)
+from antiphon.wire.format import StreamReader
+from antiphon.wire.html_text import MAX_PAGE, page_text, page_title
+from antiphon.wire.output import NOT_AN_ANSWER, ErrorKind, ProviderError
+
+MAX_BODY_BYTES = 64 * 1024 * 1024
+"""A longer body that is not streamed is an error."""
+_BLANK = b" \t\r\n\xef\xbb\xbf"
+_ENDS = (Finished, Failed)
+_MAX_SUMMARY_CHARS = 200
+_CUT = ProviderError("the response ended before it began", "stream_cut")
+_TIMEOUTS = frozenset({"connect_timeout", "read_timeout", "total_timeout"})
+_STREAMS_JSON = frozenset({"gemini"})  # its streams may be one JSON array, which its reader handles
+
+
+class ResponseReader:
+    """Body bytes in, deltas out. `is_finished` after the terminal delta; `is_event_stream` unless it is something else."""
+
+    def __init__(self, wire: Format) -> None:
+        self.is_finished = False
+        self.is_event_stream = True
+        self._wire = wire
+        self._stream: StreamReader | None = None
+        self._whole: list[bytes] = []
+        self._size = 0
+
+    def feed(self, data: bytes) -> list[ModelOutputDelta]:
+        """The deltas that these bytes complete."""
+        if self._stream is not None:
+            deltas = self._stream.feed(data)
+            if deltas and type(deltas[-1]) in _ENDS:  # as in `_mark_finished`
+                self.is_finished = True
+            return deltas
+        self._whole.append(data)
+        self._size += len(data)
+        if self._size > MAX_BODY_BYTES:
+            return self._mark_finished(
+                [Failed(ProviderError("the response is too long", "server", code=NOT_AN_ANSWER))]
+            )
+        first = self._whole[0].lstrip(_BLANK)[:1]
+        if not first:
+            self._whole = [b"".join(self._whole)]
+            first = self._whole[0].lstrip(_BLANK)[:1]
+        self.is_event_stream = first not in (b"{", b"[", b"<", b'"')
+        if not first or first in b'<"' or (first in b"{[" and self._wire.name not in _STREAMS_JSON):
+            return []
+        self._stream = self._wire.stream_reader()
+        collected, self._whole = b"".join(self._whole), []
+        return self._mark_finished(self._stream.feed(collected))
+
+    def close(self, error: TransportError | None = None) -> list[ModelOutputDelta]:
+        """The body ended, or `error` ended it: what was held back, and the terminal delta."""
+        deltas = self._stream.close() if self._stream is not None else read_whole(self._wire, b"".join(self._whole))
+        if not deltas or not isinstance(deltas[-1], Finished | Failed):
+            deltas.append(Failed(_CUT))
+        if error is not None and (isinstance(deltas[-1], Failed) or not self.is_event_stream):
+            # One body is complete only if all of it came, however it reads; a stream says itself when it is complete.
+            deltas = [delta for delta in deltas if not isinstance(delta, Finished | Failed)]
+            deltas.append(Failed(error_from_transport(error, "stream_cut")))
+        return self._mark_finished(deltas)
+
+    def _mark_finished(self, deltas: list[ModelOutputDelta]) -> list[ModelOutputDelta]:
+        if deltas and type(deltas[-1]) in _ENDS:
+            self.is_finished = True
+        return deltas
+
+
+def read_whole(wire: Format, data: bytes) -> list[ModelOutputDelta]:
+    """The deltas of a complete body; the last is terminal."""
+    data = data.strip(_BLANK)
+    if not data:
+        return [Failed(_CUT)]
+    if data.startswith(b"<"):
+        return [Failed(ProviderError(html_summary(data, None), "server", code=NOT_AN_ANSWER))]
+    try:
+        body = msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return [Failed(ProviderError("the response is not JSON", "server", code=NOT_AN_ANSWER))]
+    if isinstance(body, dict) and not body.get("error"):
+        try:
+            return deltas_from_output(wire.read_response(body))
+        except WireError:
+            pass
+    return [Failed(_error_in(wire, body))]
+
+
+def _error_in(wire: Format, body: Any) -> ProviderError:
+    """The error in a body with a success status."""
+    error = wire.read_error(body)
+    if error.kind != "unknown":
+        return error
+    is_error = isinstance(body, dict) and bool(body.get("error"))
+    return structs.replace(error, kind="server", code=error.code if is_error else NOT_AN_ANSWER)
+
+
+def error_from_transport(error: TransportError, otherwise: ErrorKind = "server") -> ProviderError:
+    """A network error as a provider error."""
+    return ProviderError(str(error), "timeout" if error.code in _TIMEOUTS else otherwise, code=error.code)
+
+
+def error_from_status(wire: Format, status: int, data: bytes) -> ProviderError:
+    """The error in a body with an error status."""
+    if data.lstrip(_BLANK).startswith(b"<"):
+        return structs.replace(wire.read_error(b"", status), message=html_summary(data, status))
+    return wire.read_error(data, status)
+
+
+def html_summary(data: bytes, status: int | None) -> str:
+    """One line about an HTML page."""
+    page = data[:MAX_PAGE].decode("utf-8", "replace")
+    text = (page_title(page) or page_text(page))[:_MAX_SUMMARY_CHARS]
+    status_text = f" with status {status}" if status else ""
+    return f"the host returned an HTML page{status_text}: {text or 'empty'}; check the base URL"
+
 
 EMPTY_RESPONSE = ProviderError("provider returned an empty response", "stream_cut")
 CUT_STREAM = ProviderError("the stream ended without a terminal event", "stream_cut")
@@ -153,3 +285,122 @@ async def _drain(body: AsyncIterator[bytes]) -> None:
                 pass
     except (TimeoutError, TransportError):
         pass
+
+
+LONGEST = 7 * 86_400.0
+"""A longer wait is a misread date."""
+
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+_NUMBER = r"\d{1,12}(?:\.\d{1,12})?"
+_STEP = re.compile(rf"({_NUMBER})(ms|s|m|h|d)")
+_DURATION = re.compile(rf"(?:{_NUMBER}(?:ms|s|m|h|d))+")
+_WORDS = re.compile(
+    rf"(?:try again|retry|wait)(?: again)?(?: in| after)?(?: about| at least)? "
+    rf"((?:{_NUMBER}(?:ms|s|m|h|d))+\b|{_NUMBER} ?(?:milliseconds?|seconds?|secs?|minutes?|mins?|hours?))",
+    re.IGNORECASE,
+)
+_LONG_UNITS = (("milli", "ms"), ("sec", "s"), ("min", "m"), ("hour", "h"))
+_FIELDS = ("retryDelay", "retry_after", "retry_after_seconds", "retryAfter")
+_is_reset = re.compile(r"(?:x-|anthropic-)?ratelimit-(?:.+-)?reset(?:-.+)?").fullmatch
+_MAX_DEPTH = 6
+
+
+def retry_after(headers: Mapping[str, str], error: ProviderError, now: float | None = None) -> float | None:
+    """The seconds to wait, or None. Header names are in lower case; `now` is in seconds since 1970."""
+    if now is None:
+        now = (_date(headers["date"]) if "date" in headers else None) or time.time()
+    for wait in _waits(headers, error, now):
+        if wait is not None and wait > 0:
+            return min(wait, LONGEST)
+    return None
+
+
+def _waits(headers: Mapping[str, str], error: ProviderError, now: float) -> Iterator[float | None]:
+    """What is stated, in the order in which it counts."""
+    if "retry-after-ms" in headers:
+        yield _scaled(headers["retry-after-ms"], 0.001)
+    if "retry-after" in headers:
+        yield _wait(headers["retry-after"], now)
+    if error.native:
+        yield from _delays_in_body(error.native, now)
+    yield _delay_in_message(error.message)
+    if error.kind == "rate_limit":
+        yield _reset_delay(headers, now)
+
+
+def _scaled(text: str | None, unit: float) -> float | None:
+    try:
+        number = float(text or "")
+    except ValueError:
+        return None
+    return number * unit if isfinite(number) else None
+
+
+def _duration(text: str) -> float | None:
+    """`1h2m3.5s`, `120ms`, `20s`."""
+    if not _DURATION.fullmatch(text):
+        return None
+    return sum(float(step[1]) * _UNITS[step[2]] for step in _STEP.finditer(text))
+
+
+def _date(text: str) -> float | None:
+    """A time in HTTP or ISO 8601 format."""
+    for read in (parsedate_to_datetime, datetime.fromisoformat):
+        try:
+            moment = read(text)
+        except (ValueError, TypeError, IndexError, OverflowError):
+            continue
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    return None
+
+
+def _wait(text: str, now: float) -> float | None:
+    """Seconds, a duration, or a time (a date, or seconds or milliseconds since 1970)."""
+    text = text.strip()
+    number = _scaled(text, 1.0)
+    if number is not None:
+        if number > 1e11:
+            number /= 1000
+        return number - now if number > 1e9 else number
+    duration = _duration(text)
+    if duration is not None:
+        return duration
+    moment = _date(text) if text else None
+    return None if moment is None else moment - now
+
+
+def _delays_in_body(value: Any, now: float, depth: int = 0) -> Iterator[float | None]:
+    """The delays in an error body."""
+    if isinstance(value, dict):
+        for name in _FIELDS:
+            delay = value.get(name)
+            if isinstance(delay, str | int | float) and not isinstance(delay, bool):
+                yield _wait(str(delay), now)
+        if isinstance(value.get("retry_after_ms"), int | float):
+            yield _scaled(str(value["retry_after_ms"]), 0.001)
+    for inner in value.values() if isinstance(value, dict) else value:
+        if isinstance(inner, dict | list) and depth < _MAX_DEPTH:
+            yield from _delays_in_body(inner, now, depth + 1)
+
+
+def _delay_in_message(message: str) -> float | None:
+    match = _WORDS.search(message)
+    if match is None:
+        return None
+    text = match[1].lower()
+    duration = _duration(text)
+    if duration is not None:
+        return duration
+    unit = next(short for long, short in _LONG_UNITS if long in text)
+    return _scaled(re.match(_NUMBER, text)[0], _UNITS[unit])  # type: ignore[index]
+
+
+def _reset_delay(headers: Mapping[str, str], now: float) -> float | None:
+    """When the exhausted limits reset; if none is marked as exhausted, the soonest reset of any."""
+    waits: list[tuple[bool, float]] = []
+    for header, value in headers.items():
+        wait = _wait(value, now) if _is_reset(header) else None
+        if wait is not None and wait > 0:
+            waits.append((headers.get(header.replace("reset", "remaining", 1), "") == "0", wait))
+    spent = [wait for is_spent, wait in waits if is_spent]
+    return max(spent) if spent else min((wait for _, wait in waits), default=None)
