@@ -253,10 +253,10 @@ def head_of(bodies: Iterable[bytes]) -> bytes:
 
 def to_microseconds(at: datetime | None) -> int:
     """A time in microseconds since 1970; one without a zone is UTC, and 0 means none."""
-    try:
-        return (at - EPOCH) // MICROSECOND  # type: ignore[operator]
-    except TypeError:
-        return 0 if at is None else (at.replace(tzinfo=UTC) - EPOCH) // MICROSECOND
+    if at is None:
+        return 0
+    since = (at if at.tzinfo is not None else at.replace(tzinfo=UTC)) - EPOCH
+    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
 
 
 def from_microseconds(microseconds: int) -> datetime:

@@ -345,7 +345,7 @@ class StoreJournal:
 
     def write(self, entry: HistoryEntry, stored: bytes) -> None:
         number, sequence, attachments = self._number, entry.sequence_number, _NO_ATTACHMENTS
-        if len(stored) > INLINE_LIMIT or REFERENCE in stored:
+        if len(stored) > INLINE_LIMIT or stored.find(REFERENCE) >= 0:  # `in` first tries whether it is a number
             stored, attachments = extract_media(entry, stored)
         previous = self._digest
         if self._next != sequence:
