@@ -169,6 +169,16 @@ FOUND: dict[str, tuple[bool, list[Step]]] = {
         True,
         [Ask(client="anthropic", model="to-gemini", streams=True, shape="large", leaves="in mid-stream")],
     ),
+    "an answer that is cut is charged by estimate": (
+        True,
+        [
+            Ask(
+                model="to-gemini-interactions", key="thrifty", shape="broken", faults=(("interactions", "cut in half"),)
+            ),
+            Ask(key="thrifty"),
+        ],
+    ),
+    "control characters in a path": (True, [Ask(client="gemini", model=BAD_NAMES["control"])]),
     "a translated stream that fails after text keeps its body": (
         False,
         [Ask(model="to-gemini", streams=True, shape="large", faults=(("gemini", "stall in half"),))],

@@ -187,7 +187,7 @@ class World:
             if not 400 <= got.status < 500:
                 yield f"names: {step.model[:40]!r} is answered with {got.status}"
             yield from self._refused_without(got, step.client)
-            if record is not None or step.client != "gemini":  # whose name is in the path, which may then lead nowhere
+            if b"no route for" not in got.body:  # a name of Gemini's is in the path, which may then lead nowhere
                 yield from self._written_down(record, frozenset({got.status}), name, (0, 0))
             return
         attempts = judged(self._trace)
@@ -236,6 +236,7 @@ class World:
             yield from error_problems(got, step.client)
         charge = self._estimate(step) if ending.is_broken else ending.charge
         yield from self._written_down(record, ending.statuses, name, charge, reported=reported, attempts=attempts)
+        self._charge_cut(name, attempts, self._estimate(step)[1])
         if record is not None and ending.is_broken and not record["error"]:
             yield "record: a stream that broke is recorded without an error"
         if record is not None and step.reads_slowly and record["seconds"] >= _SLOW_READING:
@@ -245,6 +246,11 @@ class World:
         yield from self._view.counted(got.status, name, reported, len(attempts), ending.failed)
         if got.status == 429 and ending.last is not None:
             yield from self._view.check_announced_waits(got, ending.last)
+
+    def _charge_cut(self, name: str, attempts: list[Attempt], most: int) -> None:
+        """What an attempt may have cost that was cut before anything was shown: its provider had begun to answer."""
+        if self.model.has_keys:
+            self.model.charge(name, 0, most * sum("stream_cut" in attempt.outcome for attempt in attempts))
 
     def _left(
         self, step: Ask, got: Answer, record: dict[str, Any] | None, name: str, attempts: list[Attempt]
@@ -310,6 +316,7 @@ class World:
         name = client.name if client else ""
         record = self._view.record(request_id)
         yield from self._written_down(record, ending.statuses, name, ending.charge, attempts=attempts)
+        self._charge_cut(name, attempts, len(msgspec.json.encode(body)))
         yield from self._view.counted(got.status, name, ending.charge, len(attempts), ending.failed)
 
     def _count(self, step: Count) -> Iterator[str]:
