@@ -68,7 +68,7 @@ def test_bedrock() -> None:
     from anthropic import AnthropicBedrock
 
     with ScriptedServer(AwsStandIn()) as server:
-        sdk = AnthropicBedrock(base_url=server.url, max_retries=0, **AWS)  # type: ignore[arg-type]
+        sdk = AnthropicBedrock(base_url=server.url, max_retries=0, **AWS)
         arguments: dict[str, Any] = {"model": MODEL, "max_tokens": 4096, "messages": QUESTION}
         body = {"anthropic_version": "bedrock-2023-05-31"}
         with sdk.messages.create(stream=True, extra_body=body, **arguments) as stream:
