@@ -164,10 +164,10 @@ class Relay:
         if not self._is_open or self._body is None:
             return
         self._silent_since = self._heard_at = self._loop.time()
-        if self._timer is None and self._frame is not None:
+        self._body.deliver_to(self)
+        if self._is_open and self._timer is None and self._frame is not None:  # it has not arrived as a whole
             self._timer = LazyTimer(self._loop, self._due, self._on_due)
             self._timer.start()
-        self._body.deliver_to(self)
 
     def _hold_or_write(self, data: bytes) -> None:
         if self._before_end is not None and (self._held is not None or self._channel.is_ending):
