@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from antiphon.parts import Image, Native, Part, Text, ToolCallRequest, ToolCallResult, ToolExecutionStatus
 from antiphon.repair import fix_tool_call_sequence, repair
-from antiphon.repair.sequence import INTERRUPTED, is_legal
+from antiphon.repair.repairer import is_legal
+from antiphon.repair.sequence import INTERRUPTED
 from antiphon.wire import FORMATS, Message, ModelRequest, formats
 from antiphon.wire.openai_chat.rules import judge_order
 from antiphon.wire.request import ToolDefinition

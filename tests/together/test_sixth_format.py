@@ -25,9 +25,9 @@ from antiphon.wire import (
     register,
     unregister,
 )
-from antiphon.wire.call_restorer import CallRestorer
 from antiphon.wire.delta import deltas_from_output
-from antiphon.wire.detect import detect_format
+from antiphon.wire.spec import detect_format
+from antiphon.wire.tools.call_restorer import CallRestorer
 from antiphon_gateway.config.settings import Config, ModelSettings, ProviderSettings
 from gateway.rig import FAST, Client, serving
 from providers.scripted_server import Reply, ScriptedServer

@@ -10,7 +10,6 @@ import msgspec
 
 from antiphon.parts import Image, NativeExtras, OutputPart, Refusal, Text, Thinking, TokenUsage, ToolCallRequest
 from antiphon.wire import FORMATS, Assembler, ModelOutput, ModelOutputDelta, ModelRequest, ToolDefinition, formats
-from antiphon.wire.call_restorer import CallRestorer
 from antiphon.wire.delta import (
     Finished,
     PartDelta,
@@ -21,6 +20,7 @@ from antiphon.wire.delta import (
     UsageReported,
 )
 from antiphon.wire.inbound import client_formats
+from antiphon.wire.tools.call_restorer import CallRestorer
 from laws.growing_formats.requests import FOREIGN, REASONING, Shape, Work, call
 
 READABLE = (*FORMATS, "openai-completions")

@@ -15,8 +15,8 @@ from antiphon.wire.loss import Losses
 from antiphon.wire.native_as_text import readable_parts
 from antiphon.wire.request import Message, ModelRequest, ToolDefinition
 from antiphon.wire.request_writer import ListWriter, RequestWriter
-from antiphon.wire.tools.call_arguments import raw_json_object
 from antiphon.wire.tools.call_ids import CallIdTracker
+from antiphon.wire.tools.definitions import raw_json_object
 from antiphon.wire.tools.names import tool_names
 from support.stage_script import FORMAT
 

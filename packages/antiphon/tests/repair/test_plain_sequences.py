@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from antiphon.parts import Image, Part, Text, ToolCallRequest, ToolCallResult
-from antiphon.repair import sequence
+from antiphon.repair import repairer
 from antiphon.wire import formats
 from antiphon.wire.request import Message
 from support.examples import scaled
@@ -29,19 +29,19 @@ ROUND = [Message("user", (Text("Rain?"),)), Message("assistant", (Text("I look."
 @settings(max_examples=scaled(60))
 @given(messages)
 def test_what_is_plainly_in_order_is_legal_in_every_format(given_messages: list[Message]) -> None:
-    if sequence.is_plain(given_messages):
+    if repairer.is_plain(given_messages):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(sequence, "is_plain", lambda _: False)
+            patch.setattr(repairer, "is_plain", lambda _: False)
             for wire in formats.values():
-                assert sequence.is_legal(given_messages, wire.spec.sequence_rule)
+                assert repairer.is_legal(given_messages, wire.spec.sequence_rule)
 
 
 def test_rounds_of_calls_are_plainly_in_order_and_broken_ones_are_not() -> None:
-    assert sequence.is_plain(ROUND)
-    assert sequence.is_plain([*ROUND, Message("assistant", (Text("It rains."),)), ROUND[0]])
-    assert not sequence.is_plain(ROUND[:2])
-    assert not sequence.is_plain([ROUND[0], ROUND[2]])
-    assert not sequence.is_plain([*ROUND[:2], ROUND[0], ROUND[2]])
-    assert not sequence.is_plain([*ROUND, *ROUND]), "an id that comes again is for the judge"
+    assert repairer.is_plain(ROUND)
+    assert repairer.is_plain([*ROUND, Message("assistant", (Text("It rains."),)), ROUND[0]])
+    assert not repairer.is_plain(ROUND[:2])
+    assert not repairer.is_plain([ROUND[0], ROUND[2]])
+    assert not repairer.is_plain([*ROUND[:2], ROUND[0], ROUND[2]])
+    assert not repairer.is_plain([*ROUND, *ROUND]), "an id that comes again is for the judge"
     seen = Message("tool", (ToolCallResult("weather", "a", content=(Image("image/png", "aGk="),)),))
-    assert not sequence.is_plain([*ROUND[:2], seen]), "a picture may have to be fetched"
+    assert not repairer.is_plain([*ROUND[:2], seen]), "a picture may have to be fetched"

@@ -9,7 +9,7 @@ import pytest
 
 from antiphon.parts import Audio, Document, Image, Text, ToolCallRequest, ToolCallResult, ToolExecutionStatus
 from antiphon.wire import FORMATS, Message, ModelOutput, ModelRequest, ToolDefinition, formats
-from antiphon.wire.call_restorer import CallRestorer
+from antiphon.wire.tools.call_restorer import CallRestorer
 
 CHAT, RESPONSES, CLAUDE = formats["openai-chat"], formats["openai-responses"], formats["anthropic"]
 CACHE = {"type": "ephemeral"}

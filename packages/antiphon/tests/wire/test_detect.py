@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from antiphon.wire.detect import detect_format
+from antiphon.wire.spec import detect_format
 from support.corpus import CORPUS
 
 FILES = {

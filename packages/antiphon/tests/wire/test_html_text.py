@@ -6,7 +6,7 @@ import pytest
 
 from antiphon.providers.engine.reply import html_summary
 from antiphon.wire import formats
-from antiphon.wire.html_text import MAX_PAGE, is_page, page_text, page_title
+from antiphon.wire.errors import MAX_PAGE, is_page, page_text, page_title
 
 PAGE = """<!DOCTYPE html><html><head><title>502 Bad
  Gateway</title><style>p { color: red }</style><SCRIPT src="a">if (a < b) { go("</p>") }</Script ></head>

@@ -6,8 +6,8 @@ import pytest
 
 from antiphon.parts import Text, ToolCallRequest
 from antiphon.wire import Assembler, ModelOutput, ModelOutputDelta, ModelRequest, ToolDefinition, formats
-from antiphon.wire.call_restorer import CallRestorer
 from antiphon.wire.delta import Finished, PartDelta, PartEnded, PartStarted, Started
+from antiphon.wire.tools.call_restorer import CallRestorer
 from antiphon.wire.tools.names import safe_name
 
 REQUEST = ModelRequest(

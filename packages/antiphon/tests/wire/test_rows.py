@@ -18,10 +18,9 @@ from antiphon.errors import WireError
 from antiphon.wire import FORMATS, formats
 from antiphon.wire.capabilities import Capabilities
 from antiphon.wire.loss import Loss, Losses
-from antiphon.wire.parameters import Parameter, ParameterTable
+from antiphon.wire.parameters import UNSET, Choice, Length, Pairs, Parameter, ParameterTable, Range, Texts
 from antiphon.wire.rules import Checked
 from antiphon.wire.rules.book import CrossRule
-from antiphon.wire.rules.limits import UNSET, Choice, Length, Pairs, Range, Texts
 
 TEXTS = st.text(max_size=6) | st.sampled_from(["", " ", "x" * 600])
 VALUES: dict[type, st.SearchStrategy[Any]] = {

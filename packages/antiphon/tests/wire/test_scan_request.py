@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from antiphon.parts import Text, ToolCallRequest, ToolCallResult
-from antiphon.repair.sequence import is_legal
+from antiphon.repair.repairer import is_legal
 from antiphon.wire import ModelRequest, formats
 from support.corpus import client_requests, recorded_requests
 

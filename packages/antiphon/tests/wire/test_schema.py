@@ -9,8 +9,8 @@ import pytest
 
 from antiphon.wire import ModelRequest, formats
 from antiphon.wire.request import ToolDefinition
-from antiphon.wire.schema import SchemaCache
-from antiphon.wire.tools.call_arguments import raw_json_object
+from antiphon.wire.tools.definitions import raw_json_object
+from antiphon.wire.tools.schema import SchemaCache
 
 SCHEMA = {"type": "OBJECT", "properties": {"city": {"type": "STRING", "nullable": True}}}
 

@@ -20,7 +20,7 @@ from antiphon.errors import AntiphonError, WireError
 from antiphon.parts import TokenUsage
 from antiphon.wire import formats
 from antiphon.wire.delta import UsageReported
-from antiphon.wire.detect import detect_format
+from antiphon.wire.spec import detect_format
 
 _PATHS = (
     ("chat/completions", "openai-chat"),

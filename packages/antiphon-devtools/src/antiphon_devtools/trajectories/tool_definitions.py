@@ -15,8 +15,8 @@ import msgspec
 from antiphon.errors import InvalidTool, WireError
 from antiphon.parts import ToolCallRequest
 from antiphon.wire import formats
-from antiphon.wire.detect import detect_format
 from antiphon.wire.request import ToolDefinition
+from antiphon.wire.spec import detect_format
 from antiphon_devtools.trajectories.selection import Trajectory
 
 _JSON_TYPES: dict[type, str] = {

@@ -23,11 +23,11 @@ from antiphon.providers.engine.continuation import Continuation
 from antiphon.providers.engine.reply import OutputReader, StreamReply
 from antiphon.tools.embedded import EmbeddedCalls
 from antiphon.wire import Format
-from antiphon.wire.call_restorer import CallRestorer
 from antiphon.wire.delta import Failed, Finished, ModelOutputDelta, PartDelta, Started, UsageReported
 from antiphon.wire.loss import Loss
 from antiphon.wire.output import ProviderError
 from antiphon.wire.streams.sse import MAX_EVENT, SseReader
+from antiphon.wire.tools.call_restorer import CallRestorer
 from antiphon_gateway.generate.answer_keeper import AnswerRecording
 from antiphon_gateway.generate.frame import StreamFrame
 from antiphon_gateway.observe.record import Record

@@ -22,11 +22,11 @@ from antiphon.providers.engine.provider_call import ProviderCall
 from antiphon.providers.engine.reply import StreamReply, UpstreamFailed, WholeReply
 from antiphon.providers.routes import check_model_name
 from antiphon.tools.embedded import EmbeddedCalls, with_calls_read
-from antiphon.wire.call_restorer import CallRestorer
 from antiphon.wire.delta import Started
 from antiphon.wire.inbound import OLLAMA, OLLAMA_GENERATE, client_formats
 from antiphon.wire.loss import Loss
 from antiphon.wire.output import ModelOutput, ProviderError
+from antiphon.wire.tools.call_restorer import CallRestorer
 from antiphon_gateway.access.accounts import priced_targets
 from antiphon_gateway.access.client_keys import ClientKey
 from antiphon_gateway.errors import Overloaded, error_response

@@ -30,15 +30,15 @@ from antiphon.providers.engine.reply import UpstreamFailed
 from antiphon.providers.routes import Target
 from antiphon.repair import add_system_message, declare_called_tools, repair
 from antiphon.repair.action import Action
-from antiphon.repair.sequence import is_legal
+from antiphon.repair.repairer import is_legal
 from antiphon.wire import Format
-from antiphon.wire.call_restorer import must_restore_calls
 from antiphon.wire.capabilities import CapabilityOverride, CapabilityTable, facts_in_refusal
 from antiphon.wire.inbound import COMPLETIONS, client_formats
 from antiphon.wire.loss import Loss
 from antiphon.wire.openai_chat.dialects import UNKNOWN_HOST
 from antiphon.wire.output import ProviderError
 from antiphon.wire.request import Message, ModelRequest, ToolDefinition, server_state
+from antiphon.wire.tools.call_restorer import must_restore_calls
 from antiphon_gateway.generate.server_state import check_server_state, expand_state
 from antiphon_gateway.generate.volatile_lines import normalise_lines
 from antiphon_gateway.observe.record import CacheCheck, CacheWatch

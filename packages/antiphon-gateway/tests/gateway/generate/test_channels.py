@@ -13,10 +13,10 @@ from antiphon.parts import OutputPart, Text, TokenUsage, ToolCallRequest, text_o
 from antiphon.providers.engine.continuation import Continuation
 from antiphon.providers.engine.reply import ResponseReader, StreamReply
 from antiphon.wire import FORMATS, formats
-from antiphon.wire.call_restorer import CallRestorer
 from antiphon.wire.delta import Assembler, Failed, Finished, ModelOutputDelta, UsageReported, deltas_from_output
 from antiphon.wire.output import ModelOutput, ProviderError
 from antiphon.wire.request import ModelRequest
+from antiphon.wire.tools.call_restorer import CallRestorer
 from antiphon_gateway.generate.channels import Channel, Same, StreamFailed, Translate
 from antiphon_gateway.generate.frame import StreamFrame
 from antiphon_gateway.observe.record import Record

@@ -38,10 +38,10 @@ from antiphon.providers.rendering import messages_of
 from antiphon.repair import Action, Repaired, repair
 from antiphon.repair.foreign_blocks import read_foreign_blocks
 from antiphon.wire import formats
-from antiphon.wire.detect import detect_format
 from antiphon.wire.loss import Loss
 from antiphon.wire.openai_chat.layouts import write_messages as write_chat_messages
 from antiphon.wire.request import Layout, Message, ModelRequest
+from antiphon.wire.spec import detect_format
 
 STRATEGIES: tuple[Layout, ...] = ("merged", "per_part", "iterations")
 _OPERATORS = ("system", "developer")

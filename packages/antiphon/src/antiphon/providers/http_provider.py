@@ -35,10 +35,10 @@ from antiphon.providers.rendering import render_call
 from antiphon.providers.retry import RetryPolicy
 from antiphon.providers.routes import Target
 from antiphon.wire import formats
-from antiphon.wire.call_restorer import CallRestorer
 from antiphon.wire.capabilities import CapabilityTable, look_up
 from antiphon.wire.delta import ModelOutputDelta
 from antiphon.wire.request import ModelRequest
+from antiphon.wire.tools.call_restorer import CallRestorer
 
 Keys = KeyRing | Iterable[str | Credential]
 

@@ -24,7 +24,7 @@ from antiphon.parts import Native, NativeExtras, Part, Text, Thinking, ToolCallR
 from antiphon.providers.call import ProviderCallOptions
 from antiphon.repair import add_system_message, declare_called_tools, repair
 from antiphon.repair.action import Action
-from antiphon.repair.sequence import is_legal
+from antiphon.repair.repairer import is_legal
 from antiphon.wire import formats
 from antiphon.wire.format import WriteOptions
 from antiphon.wire.loss import Loss

@@ -14,7 +14,8 @@ from antiphon.repair.sequence import is_placeholder
 from antiphon.wire.loss import Losses
 from antiphon.wire.openai_chat import FORMAT
 from antiphon.wire.openai_chat.dialects import PLAIN_DIALECT
-from antiphon.wire.openai_chat.messages import MessageListWriter, read_messages
+from antiphon.wire.openai_chat.message_writer import MessageListWriter
+from antiphon.wire.openai_chat.messages import read_messages
 from antiphon.wire.openai_chat.request import READER
 from antiphon.wire.request import Message
 

@@ -17,9 +17,9 @@ from antiphon.repair.action import Action
 from antiphon.repair.chat_messages import fix_chat_messages
 from antiphon.repair.repairer import log_actions, repair
 from antiphon.wire import FORMATS, formats
-from antiphon.wire.detect import detect_format, is_signed
 from antiphon.wire.loss import Loss
 from antiphon.wire.rules import Violation
+from antiphon.wire.spec import detect_format, is_signed
 
 logger = logging.getLogger("antiphon.repair")
 

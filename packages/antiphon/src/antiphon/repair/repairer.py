@@ -1,4 +1,4 @@
-"""`repair` makes the sequence of a request legal.
+"""`repair` makes the sequence of a request legal, if `is_legal` says that it is not.
 
 Repair is gentle (law L5): legal messages come back as the same object, repairing twice is repairing once, all content is kept,
 and if repair itself fails, the original is forwarded and the failure is logged.
@@ -9,19 +9,20 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from msgspec import structs
 
 from antiphon.errors import WireError
-from antiphon.parts import Text, ToolCallRequest
+from antiphon.parts import Native, Text, ToolCallRequest, ToolCallResult
 from antiphon.repair.action import LOG_LEVELS, Action
-from antiphon.repair.foreign_blocks import read_foreign_blocks
-from antiphon.repair.sequence import has_stored_items, is_legal, restore_order
+from antiphon.repair.foreign_blocks import is_foreign_block, read_foreign_blocks
+from antiphon.repair.sequence import restore_order
 from antiphon.wire import formats
 from antiphon.wire.request import Message, ModelRequest, ToolChoice, ToolDefinition, server_state
-from antiphon.wire.spec import HostDialect
-from antiphon.wire.tool_namespaces import flatten
+from antiphon.wire.rules.sequence import SequenceJudge
+from antiphon.wire.spec import HostDialect, SequenceRule
+from antiphon.wire.tools.namespaces import flatten
 
 logger = logging.getLogger("antiphon.repair")
 
@@ -117,6 +118,97 @@ def repair_sequence(
         return read, actions
     keep_orphans = is_continued or has_stored_items(read, rule)
     return restore_order(read, rule, actions, keep_orphans=keep_orphans), actions
+
+
+def is_legal(messages: Sequence[Message], rule: SequenceRule, *, is_continued: bool = False) -> bool:
+    """Whether every call has exactly one result where the format requires it, and there are no blocks of other formats.
+
+    Messages that are plainly in order need no judge. `is_continued`: the server has earlier messages, so a result may belong to
+    a call that is not here.
+    """
+    if not is_continued and is_plain(messages):
+        return True
+    judge = SequenceJudge(rule, is_continued=is_continued)
+    problems, has_order = judge.problems, rule.results_follow_calls
+    for index, message in enumerate(messages):
+        parts = message.parts
+        if len(parts) == 1:
+            part = parts[0]
+            if type(part) is Text:
+                if not is_continued and not (has_order and judge.pending):
+                    continue  # text alone matters only between calls and their results
+            elif (
+                type(part) is ToolCallResult and message.role != "assistant" and judge.answer(part.tool_call_id, index)
+            ):
+                continue
+        judge.turn(message.role == "assistant")
+        for part in parts:
+            if type(part) is ToolCallRequest:
+                judge.call(part.tool_call_id, index)
+            elif type(part) is ToolCallResult:
+                judge.result(part.tool_call_id, index)
+            elif type(part) is not Text and is_foreign_block(part):
+                return False
+            elif has_order and judge.pending:
+                judge.other()
+        if not parts and has_order:
+            judge.other()
+        if problems:
+            return False
+    return not judge.end(is_continued=has_stored_items(messages, rule))
+
+
+def is_plain(messages: Sequence[Message]) -> bool:
+    """Whether there is only text, calls with ids of their own, and directly after them their results in text.
+
+    Such messages are legal in every format."""
+    pending: set[str] = set()
+    seen = {""}
+    for message in messages:
+        parts: Any = message.parts
+        if message.role == "assistant":
+            if pending:
+                return False
+            for part in parts:
+                kind = type(part)
+                if kind is ToolCallRequest:
+                    call_id = part.tool_call_id
+                    if call_id in seen:
+                        return False
+                    seen.add(call_id)
+                    pending.add(call_id)
+                elif kind is not Text:
+                    return False
+        elif parts:
+            for part in parts:
+                kind = type(part)
+                if kind is ToolCallResult:
+                    call_id = part.tool_call_id
+                    if call_id not in pending:
+                        return False
+                    pending.remove(call_id)
+                    for inner in part.content:
+                        if type(inner) is not Text:
+                            return False
+                elif pending or kind is not Text:
+                    return False
+        elif pending:
+            return False
+    return not pending
+
+
+def has_stored_items(messages: Sequence[Message], rule: SequenceRule) -> bool:
+    """Whether a message refers to turns on the server, so that results may belong to calls that are not here."""
+    return bool(rule.stored_items) and any(
+        type(part) is Native and part.origin == rule.origin and _type_of(part.data) in rule.stored_items
+        for message in messages
+        for part in message.parts
+    )
+
+
+def _type_of(item: Any) -> Any:
+    """The type of a native item; an `item_reference` may omit it."""
+    return item.get("type", "item_reference" if "id" in item else "") if isinstance(item, dict) else ""
 
 
 def log_actions(actions: Sequence[Action], request_id: str = "") -> None:

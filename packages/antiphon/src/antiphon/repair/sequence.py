@@ -1,6 +1,4 @@
-"""The order of calls and results: checks it, and restores it.
-
-`is_legal` is one pass; legal messages are left alone, as the same object. `restore_order` is linear too:
+"""The order of calls and results, restored in one pass:
 
 1. Every result finds its call: by id the nearest earlier call without a result; else a later call; else by an alias of the id.
 2. The messages are rebuilt in order without the results; after each message with calls come its results, in the order of the
@@ -15,111 +13,17 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from msgspec import structs
 
-from antiphon.parts import Native, Part, Text, ToolCallRequest, ToolCallResult, ToolExecutionStatus
+from antiphon.parts import Part, Text, ToolCallRequest, ToolCallResult, ToolExecutionStatus
 from antiphon.repair.action import Action
-from antiphon.repair.foreign_blocks import is_foreign_block
 from antiphon.wire.provenance import LEGACY_FUNCTION, is_legacy_function
 from antiphon.wire.request import Message
-from antiphon.wire.rules.sequence import SequenceJudge
 from antiphon.wire.spec import SequenceRule
 
 _ID_PREFIXES = ("call_", "fc_")
 INTERRUPTED = "Error: this call was interrupted before it returned a result; it may or may not have run."
-
-
-def is_legal(messages: Sequence[Message], rule: SequenceRule, *, is_continued: bool = False) -> bool:
-    """Whether every call has exactly one result where the format requires it, and there are no blocks of other formats.
-
-    Messages that are plainly in order need no judge. `is_continued`: the server has earlier messages, so a result may belong to
-    a call that is not here.
-    """
-    if not is_continued and is_plain(messages):
-        return True
-    judge = SequenceJudge(rule, is_continued=is_continued)
-    problems, has_order = judge.problems, rule.results_follow_calls
-    for index, message in enumerate(messages):
-        parts = message.parts
-        if len(parts) == 1:
-            part = parts[0]
-            if type(part) is Text:
-                if not is_continued and not (has_order and judge.pending):
-                    continue  # text alone matters only between calls and their results
-            elif (
-                type(part) is ToolCallResult and message.role != "assistant" and judge.answer(part.tool_call_id, index)
-            ):
-                continue
-        judge.turn(message.role == "assistant")
-        for part in parts:
-            if type(part) is ToolCallRequest:
-                judge.call(part.tool_call_id, index)
-            elif type(part) is ToolCallResult:
-                judge.result(part.tool_call_id, index)
-            elif type(part) is not Text and is_foreign_block(part):
-                return False
-            elif has_order and judge.pending:
-                judge.other()
-        if not parts and has_order:
-            judge.other()
-        if problems:
-            return False
-    return not judge.end(is_continued=has_stored_items(messages, rule))
-
-
-def is_plain(messages: Sequence[Message]) -> bool:
-    """Whether there is only text, calls with ids of their own, and directly after them their results in text.
-
-    Such messages are legal in every format."""
-    pending: set[str] = set()
-    seen = {""}
-    for message in messages:
-        parts: Any = message.parts
-        if message.role == "assistant":
-            if pending:
-                return False
-            for part in parts:
-                kind = type(part)
-                if kind is ToolCallRequest:
-                    call_id = part.tool_call_id
-                    if call_id in seen:
-                        return False
-                    seen.add(call_id)
-                    pending.add(call_id)
-                elif kind is not Text:
-                    return False
-        elif parts:
-            for part in parts:
-                kind = type(part)
-                if kind is ToolCallResult:
-                    call_id = part.tool_call_id
-                    if call_id not in pending:
-                        return False
-                    pending.remove(call_id)
-                    for inner in part.content:
-                        if type(inner) is not Text:
-                            return False
-                elif pending or kind is not Text:
-                    return False
-        elif pending:
-            return False
-    return not pending
-
-
-def has_stored_items(messages: Sequence[Message], rule: SequenceRule) -> bool:
-    """Whether a message refers to turns on the server, so that results may belong to calls that are not here."""
-    return bool(rule.stored_items) and any(
-        type(part) is Native and part.origin == rule.origin and _type_of(part.data) in rule.stored_items
-        for message in messages
-        for part in message.parts
-    )
-
-
-def _type_of(item: Any) -> Any:
-    """The type of a native item; an `item_reference` may omit it."""
-    return item.get("type", "item_reference" if "id" in item else "") if isinstance(item, dict) else ""
 
 
 class _Call:

@@ -15,13 +15,15 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, cached_property
 from importlib import import_module
+from itertools import compress, repeat
+from operator import attrgetter, is_not
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypedDict, Unpack, cast
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Struct
 
 from antiphon.errors import WireError
 from antiphon.parts import NativeExtras, TokenUsage
@@ -30,8 +32,9 @@ from antiphon.wire.loss import Loss, Losses, LossyTranslation
 from antiphon.wire.output import ModelOutput, ProviderError
 from antiphon.wire.request import Message, ModelRequest
 from antiphon.wire.rules import Violation, json_type_name
+from antiphon.wire.shapes import INVALID
 from antiphon.wire.spec import FormatSpec, HostDialect, load_spec
-from antiphon.wire.tool_namespaces import flatten
+from antiphon.wire.tools.namespaces import flatten
 
 if TYPE_CHECKING:
     from antiphon.wire.capabilities import CapabilityTable
@@ -107,6 +110,68 @@ class StreamNormalizer(Protocol):
 
     def feed(self, events: bytes) -> bytes:
         """Whole events in; the same bytes out if they need no correction."""
+
+
+_CHUNK = 16
+
+
+def list_of_entries(messages: Any) -> list[Any]:
+    """The messages of a body. Raises `WireError` if they are not a list."""
+    if type(messages) is not list:
+        raise WireError(f"messages: expected an array, got {json_type_name(messages)}")
+    return messages
+
+
+class RequestReader:
+    """Reads bodies with a list of entries under `key`, and the named parameters beside it.
+
+    `fit` makes the shape of one entry; `entries_of` the list of a value under `key`, or raises `WireError`; `build` the request
+    of the entries and the rest of the body. Parameters are in alphabetical order, so that bytes and values give the same request.
+    """
+
+    def __init__(
+        self,
+        key: str,
+        entry: Any,
+        parameters: Iterable[str],
+        fit: Callable[[Any], Any],
+        entries_of: Callable[[Any], list[Any]],
+        build: Callable[[list[Any], dict[str, Any]], ModelRequest],
+    ) -> None:
+        self._key, self._fit, self._entries_of, self._build = key, fit, entries_of, build
+        self._names = tuple(sorted({*parameters} - {key}))
+        fields: list[tuple[str, Any, Any]] = [(name, Any, UNSET) for name in self._names]
+        whole = msgspec.defstruct("Body", [(key, list[entry]), *fields], forbid_unknown_fields=True, gc=False)
+        self._decode = msgspec.json.Decoder(whole).decode
+        self._values = attrgetter(key, *self._names)
+        self._list = msgspec.defstruct("Entries", [("entries", list[entry])], gc=False)  # its decoder is cached
+
+    def decode(self, data: bytes) -> ModelRequest | None:
+        """The request in the bytes of a body; None if it must be decoded to plain values first."""
+        try:
+            body = self._decode(data)
+        except INVALID:
+            return None
+        entries, *values = self._values(body)
+        given = compress(zip(self._names, values, strict=True), map(is_not, values, repeat(UNSET)))  # few of many are
+        return self._build(entries, dict(given))
+
+    def read(self, body: dict[str, Any]) -> ModelRequest:
+        """The request in a body of plain values."""
+        entries = self.shapes_of(self._entries_of(body.get(self._key)))
+        return self._build(entries, {name: body[name] for name in sorted(body, key=str) if name != self._key})
+
+    def shapes_of(self, entries: list[Any]) -> list[Any]:
+        """The shapes of entries of plain values. One that does not fit costs its neighbours a second conversion, not all."""
+        try:
+            whole: Any = msgspec.convert({"entries": entries}, self._list)
+        except INVALID:
+            if len(entries) <= _CHUNK:
+                return [self._fit(entry) for entry in entries]
+            chunks = [entries[start : start + _CHUNK] for start in range(0, len(entries), _CHUNK)]
+            return [shape for chunk in chunks for shape in self.shapes_of(chunk)]
+        found: list[Any] = whole.entries
+        return found
 
 
 _BYTES = (bytes, bytearray, memoryview)

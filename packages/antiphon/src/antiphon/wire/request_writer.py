@@ -24,8 +24,8 @@ from antiphon.wire.loss import Loss, Losses
 from antiphon.wire.native_as_text import reasoning_as_text
 from antiphon.wire.request import Message, ModelRequest, PromptCaching
 from antiphon.wire.rules.book import Fixes, Stage
-from antiphon.wire.tool_namespaces import namespaces_origin
-from antiphon.wire.tools.call_arguments import find_wrapped_tools, with_wrapped_calls
+from antiphon.wire.tools.definitions import find_wrapped_tools, with_wrapped_calls
+from antiphon.wire.tools.namespaces import namespaces_origin
 
 
 class ListWriter:

@@ -4,27 +4,20 @@ A body whose objects all fit is decoded into structs in one pass. If one does no
 message is converted alone: it fits, or it is split into the fields its shape names and the rest (`Loose`). Either way the same
 reader gets the same structs. A writer builds the shapes of the reader; `extend` adds fields that the shape does not name.
 
-Field types say exactly what is accepted: an object with a field of another type stays whole, as `Native`. Null is absent. The
-parameters beside the messages are in alphabetical order, so that a body gives the same request from bytes and values.
+Field types say exactly what is accepted: an object with a field of another type stays whole, as `Native`. Null is absent.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
-from itertools import compress, repeat
-from operator import attrgetter, is_not
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeVar
 
 import msgspec
 from msgspec import UNSET, Struct
 
-from antiphon.errors import WireError
 from antiphon.parts import TokenUsage
-from antiphon.wire.request import ModelRequest
-from antiphon.wire.rules import json_type_name
 
 INVALID = (msgspec.DecodeError, RecursionError, UnicodeError)
-_CHUNK = 16
 
 
 class Shape(Struct, gc=False, forbid_unknown_fields=True, omit_defaults=True):
@@ -123,65 +116,6 @@ def extend(shape: Any, more: Mapping[str, Any]) -> Any:
             return shape
         shape = as_dict(shape)
     return {**shape, **more}
-
-
-def list_of_entries(messages: Any) -> list[Any]:
-    """The messages of a body. Raises `WireError` if they are not a list."""
-    if type(messages) is not list:
-        raise WireError(f"messages: expected an array, got {json_type_name(messages)}")
-    return messages
-
-
-class RequestReader:
-    """Reads bodies with a list of entries under `key`, and the named parameters beside it.
-
-    `fit` makes the shape of one entry; `entries_of` the list of a value under `key`, or raises `WireError`; `build` the request
-    of the entries and the rest of the body.
-    """
-
-    def __init__(
-        self,
-        key: str,
-        entry: Any,
-        parameters: Iterable[str],
-        fit: Callable[[Any], Any],
-        entries_of: Callable[[Any], list[Any]],
-        build: Callable[[list[Any], dict[str, Any]], ModelRequest],
-    ) -> None:
-        self._key, self._fit, self._entries_of, self._build = key, fit, entries_of, build
-        self._names = tuple(sorted({*parameters} - {key}))
-        fields: list[tuple[str, Any, Any]] = [(name, Any, UNSET) for name in self._names]
-        whole = msgspec.defstruct("Body", [(key, list[entry]), *fields], forbid_unknown_fields=True, gc=False)
-        self._decode = msgspec.json.Decoder(whole).decode
-        self._values = attrgetter(key, *self._names)
-        self._list = msgspec.defstruct("Entries", [("entries", list[entry])], gc=False)  # its decoder is cached
-
-    def decode(self, data: bytes) -> ModelRequest | None:
-        """The request in the bytes of a body; None if it must be decoded to plain values first."""
-        try:
-            body = self._decode(data)
-        except INVALID:
-            return None
-        entries, *values = self._values(body)
-        given = compress(zip(self._names, values, strict=True), map(is_not, values, repeat(UNSET)))  # few of many are
-        return self._build(entries, dict(given))
-
-    def read(self, body: dict[str, Any]) -> ModelRequest:
-        """The request in a body of plain values."""
-        entries = self.shapes_of(self._entries_of(body.get(self._key)))
-        return self._build(entries, {name: body[name] for name in sorted(body, key=str) if name != self._key})
-
-    def shapes_of(self, entries: list[Any]) -> list[Any]:
-        """The shapes of entries of plain values. One that does not fit costs its neighbours a second conversion, not all."""
-        try:
-            whole: Any = msgspec.convert({"entries": entries}, self._list)
-        except INVALID:
-            if len(entries) <= _CHUNK:
-                return [self._fit(entry) for entry in entries]
-            chunks = [entries[start : start + _CHUNK] for start in range(0, len(entries), _CHUNK)]
-            return [shape for chunk in chunks for shape in self.shapes_of(chunk)]
-        found: list[Any] = whole.entries
-        return found
 
 
 class PlainRequest(Struct, gc=False, kw_only=True):

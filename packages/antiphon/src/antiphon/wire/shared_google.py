@@ -15,11 +15,10 @@ from typing import Any, ClassVar, Literal
 from antiphon.parts import Audio, Document, Image, Native
 from antiphon.wire.capabilities import Capabilities
 from antiphon.wire.loss import Loss, Losses
-from antiphon.wire.parameters import lose_fields
+from antiphon.wire.parameters import Choice, Limit, Range, Texts, lose_fields
 from antiphon.wire.provenance import is_spelled
 from antiphon.wire.request import CONTINUE_TEXT, SYSTEM_NOTE_PREFIX, Message, ModelRequest, OutputFormat
 from antiphon.wire.request_writer import ListWriter
-from antiphon.wire.rules.limits import Choice, Limit, Range, Texts
 
 PLACEHOLDER_FIRST_TURN = "(the conversation so far)"
 """A user turn added where the history would begin with a call (GM-05)."""

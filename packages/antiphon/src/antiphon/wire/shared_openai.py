@@ -13,13 +13,22 @@ from antiphon.wire.errors import ErrorTable, WrittenError
 from antiphon.wire.loss import Loss
 from antiphon.wire.media import is_web_url, looks_like_base64, parse_data_url
 from antiphon.wire.output import ErrorKind
-from antiphon.wire.parameters import NUMBER, Parameter, ParameterTable, Rejections, lose_fields, refused_fields
+from antiphon.wire.parameters import (
+    NUMBER,
+    Choice,
+    Pairs,
+    Parameter,
+    ParameterTable,
+    Range,
+    Rejections,
+    lose_fields,
+    refused_fields,
+)
 from antiphon.wire.request import OutputFormat, ToolChoice, ToolDefinition
 from antiphon.wire.rules.book import CrossRule, Finding, Writing
-from antiphon.wire.rules.limits import Choice, Pairs, Range
-from antiphon.wire.schema import STRICT_MODE, first_strict_problem, is_object_schema, problems
 from antiphon.wire.shapes import Shape, as_dict
 from antiphon.wire.tools.names import safe_name
+from antiphon.wire.tools.schema import STRICT_MODE, first_strict_problem, is_object_schema, problems
 
 OPENAI = "openai"
 """The origin of native extras that both formats have."""

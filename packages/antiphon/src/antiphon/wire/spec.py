@@ -1,12 +1,13 @@
 """`FormatSpec`: what a format package says about itself, and the list of the packages.
 
 Shared code knows no format by name. What only one has is a field of its spec; shared code asks for the spec of the *origin* of a
-part, or of the *target* of a body. So a format is closed: `antiphon.wire.register("package.name")` is all that adds one.
+part, or of the *target* of a body. So a format is closed: `antiphon.wire.register("package.name")` is all that adds one, and
+`detect_format` guesses the format of a body from the signatures.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from types import MappingProxyType
@@ -171,3 +172,44 @@ def spec_of(origin: str) -> FormatSpec | None:
     """The spec of a format; None for an origin that is not one, such as a mark."""
     package = _packages.get(origin)
     return None if package is None else load_spec(package)
+
+
+def detect_format(body: Any) -> str | None:
+    """The only format a request body can be in; None if several fit, or none."""
+    if not isinstance(body, dict):
+        return None
+    specs = {name: load_spec(package) for name, package in _packages.items()}
+    possible = {name: spec for name, spec in specs.items() if spec.messages_key in body}
+    if len(possible) > 1:
+        matching = {name: spec for name, spec in possible.items() if _matches(spec.signature, spec.messages_key, body)}
+        # A format without a signature is the usual one for its key.
+        possible = matching or {name: spec for name, spec in possible.items() if spec.signature == FormatSignature()}
+    return next(iter(possible)) if len(possible) == 1 else None
+
+
+def is_signed(name: str, messages: Sequence[Any]) -> bool:
+    """Whether a list of messages has something that only the format has."""
+    spec = load_spec(_packages[name])
+    return _matches(spec.signature, spec.messages_key, {spec.messages_key: list(messages)})
+
+
+def _matches(signature: FormatSignature, messages_key: str, body: dict[str, Any]) -> bool:
+    """Whether the body has anything that only this format has."""
+    if not signature.body_keys.isdisjoint(body):
+        return True
+    if any(not signature.tool_keys.isdisjoint(tool) for tool in _objects(body.get("tools"))):
+        return True
+    for message in _objects(body[messages_key]):
+        role, kind = message.get("role"), message.get("type")
+        if isinstance(kind, str) and kind in signature.message_types:
+            return True
+        if (isinstance(role, str) and role in signature.roles) or not signature.message_keys.isdisjoint(message):
+            return True
+        kinds = (block.get("type") for block in _objects(message.get("content")))
+        if any(isinstance(kind, str) and kind in signature.block_types for kind in kinds):
+            return True
+    return False
+
+
+def _objects(value: Any) -> list[dict[str, Any]]:
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []

@@ -10,9 +10,9 @@ import pytest
 from antiphon.parts import ToolCallRequest
 from antiphon.repair import repair
 from antiphon.wire import Assembler, ModelOutput, ModelOutputDelta, ModelRequest, formats
-from antiphon.wire.call_restorer import CallRestorer
 from antiphon.wire.delta import Finished, PartDelta, PartEnded, PartStarted, Started
 from antiphon.wire.request_writer import RequestEncoder
+from antiphon.wire.tools.call_restorer import CallRestorer
 from support.corpus import client_requests
 
 OTHERS = ("openai-chat", "anthropic", "gemini")

@@ -17,7 +17,7 @@ from antiphon.history import AgentHistory, HistoryStore
 from antiphon.history.export import ExportHead, head_line, lines_of, read_export
 from antiphon.history.store import ConversationInfo
 from antiphon.repair.messages import format_of_messages
-from antiphon.wire.detect import detect_format
+from antiphon.wire.spec import detect_format
 
 
 def import_conversation(store: HistoryStore, data: bytes, name: str, tags: Sequence[str] = ()) -> ConversationInfo:

@@ -20,7 +20,7 @@ from antiphon.cli.terminal import data_writer, write_error
 from antiphon.errors import AntiphonError, WireError
 from antiphon.private_files import open_private_file
 from antiphon.wire import FORMATS
-from antiphon.wire.detect import detect_format
+from antiphon.wire.spec import detect_format
 
 _PROGRESS_EVERY = 0.1
 

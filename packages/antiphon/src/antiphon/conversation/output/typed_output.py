@@ -26,7 +26,7 @@ from antiphon.tools.executor import ToolExecutor
 from antiphon.tools.registry import ToolRegistry
 from antiphon.tools.tool import Tool, tool
 from antiphon.wire.request import ModelRequest, OutputFormat, ToolChoice, ToolDefinition
-from antiphon.wire.schema import first_strict_problem, walk
+from antiphon.wire.tools.schema import first_strict_problem, walk
 
 T = TypeVar("T")
 

@@ -40,9 +40,9 @@ from antiphon.providers.engine.reply import (
 from antiphon.providers.keys.ring import KeyLease
 from antiphon.providers.retry import RetryPolicy, RetrySettings
 from antiphon.wire import Format
-from antiphon.wire.call_restorer import CallRestorer
 from antiphon.wire.delta import Assembler, Failed, Finished, ModelOutputDelta, PartStarted, is_visible
 from antiphon.wire.output import NOT_AN_ANSWER, ModelOutput, ProviderError
+from antiphon.wire.tools.call_restorer import CallRestorer
 
 _MAX_RESPONSE_BYTES = 256 * 1024 * 1024
 _FIRST_EVENTS_BYTES = 1024

@@ -29,7 +29,6 @@ from msgspec import Struct, structs
 from antiphon.errors import TransportError, WireError
 from antiphon.http.client.request import HttpResponse
 from antiphon.wire import Format
-from antiphon.wire.call_restorer import CallRestorer
 from antiphon.wire.delta import (
     Failed,
     Finished,
@@ -37,9 +36,10 @@ from antiphon.wire.delta import (
     deltas_from_output,
     is_visible,
 )
+from antiphon.wire.errors import MAX_PAGE, page_text, page_title
 from antiphon.wire.format import StreamReader
-from antiphon.wire.html_text import MAX_PAGE, page_text, page_title
 from antiphon.wire.output import NOT_AN_ANSWER, ErrorKind, ProviderError
+from antiphon.wire.tools.call_restorer import CallRestorer
 
 MAX_BODY_BYTES = 64 * 1024 * 1024
 """A longer body that is not streamed is an error."""

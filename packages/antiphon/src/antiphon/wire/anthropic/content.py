@@ -35,7 +35,7 @@ from antiphon.parts import (
 )
 from antiphon.wire.anthropic import FORMAT
 from antiphon.wire.anthropic.cache_breakpoints import Breakpoints, can_be_marked
-from antiphon.wire.anthropic.limits import Target, is_blank
+from antiphon.wire.anthropic.limits import Target
 from antiphon.wire.anthropic.media import read_document, read_image, write_document, write_image
 from antiphon.wire.anthropic.shapes import (
     BLOCKS,
@@ -56,8 +56,8 @@ from antiphon.wire.loss import Losses
 from antiphon.wire.native_as_text import readable_parts, transcribe
 from antiphon.wire.request_writer import ListWriter
 from antiphon.wire.shapes import Loose, as_dict, extend
-from antiphon.wire.tools.call_arguments import EMPTY_ARGUMENTS, raw_json_object, report_raw_arguments
 from antiphon.wire.tools.call_ids import IdMapper
+from antiphon.wire.tools.definitions import EMPTY_ARGUMENTS, raw_json_object, report_raw_arguments
 
 CALL_IDS = IdMapper(lambda: rf"(?=.{{1,64}}\Z){format_capabilities(FORMAT).tool_id_pattern}", prefix="toolu_")
 """Ids of the format's pattern (AN-11), of at most 64 characters, which every host accepts."""
@@ -303,7 +303,7 @@ class ContentWriter(ListWriter):
         return blocks
 
     def _write_text(self, text: str, native: NativeExtras | None, role: str) -> list[Any]:
-        if is_blank(text):
+        if not text or text.isspace():
             self.report_dropped_extras(native, "its text is blank and was dropped (AN-05)")
             return []
         if native is None:

@@ -12,9 +12,19 @@ from typing import Any, ClassVar
 from msgspec import Struct
 
 from antiphon.wire.capabilities import Capabilities
-from antiphon.wire.parameters import NUMBER, Parameter, ParameterTable, Rejection, is_default, refused_fields
+from antiphon.wire.parameters import (
+    NUMBER,
+    Choice,
+    Length,
+    Parameter,
+    ParameterTable,
+    Range,
+    Rejection,
+    Texts,
+    is_default,
+    refused_fields,
+)
 from antiphon.wire.rules import Checked, Path, name_set
-from antiphon.wire.rules.limits import Choice, Length, Range, Texts
 
 PARAMETERS = name_set(
     "model messages max_tokens system metadata stop_sequences stream temperature top_p top_k tools tool_choice thinking "

@@ -18,7 +18,7 @@ from msgspec import Struct
 from antiphon.parts import Native, Part, Text, ToolCallRequest, ToolCallResult
 from antiphon.wire.anthropic import FORMAT
 from antiphon.wire.anthropic.content import READERS, ContentWriter, collapse_text, read_block
-from antiphon.wire.anthropic.limits import SERVER_CALLS, Target, is_blank, is_server_block
+from antiphon.wire.anthropic.limits import SERVER_CALLS, Target, is_server_block
 from antiphon.wire.anthropic.shapes import (
     SOURCE,
     CallShape,
@@ -125,8 +125,8 @@ class MessageListWriter(ContentWriter):
                     self._needs_sorting = True
                 if kind is not Text or part.native is not None:
                     blocks += self.write(part, role)
-                elif not is_blank(part.text):
-                    blocks.append(TextShape(part.text))
+                elif (text := part.text) and not text.isspace():  # not blank
+                    blocks.append(TextShape(text))
         losses.part = -1
         if has_extras:
             self._mark_last(message, blocks)

@@ -36,6 +36,7 @@ from antiphon.wire.anthropic.messages import MessageListWriter, read_messages
 from antiphon.wire.anthropic.rules import RULES
 from antiphon.wire.anthropic.shapes import SOURCE, MessageShape, PlainBody, PlainCall, PlainResult, fit_message
 from antiphon.wire.anthropic.tools import read_tool, read_tool_choice, write_tool_choice, write_tools
+from antiphon.wire.format import RequestReader, list_of_entries
 from antiphon.wire.loss import Loss, lose_native
 from antiphon.wire.parameters import lose_fields
 from antiphon.wire.parameters.reasoning import ReasoningForms, plan_reasoning
@@ -43,8 +44,8 @@ from antiphon.wire.provenance import is_from
 from antiphon.wire.request import Message, ModelRequest, OutputFormat, PromptCaching, Reasoning
 from antiphon.wire.request_writer import RequestWriter
 from antiphon.wire.rules.sequence import SequenceJudge
-from antiphon.wire.schema import grammar_policy, rewrite
-from antiphon.wire.shapes import RequestReader, decode_plain, list_of_entries
+from antiphon.wire.shapes import decode_plain
+from antiphon.wire.tools.schema import grammar_policy, rewrite
 
 _DISPLAYS = {"omitted": "omitted", "summarized": "summarized"}
 _REASONING = ReasoningForms(

@@ -17,14 +17,13 @@ from typing import Any
 from antiphon.errors import WireError
 from antiphon.ids import new_id
 from antiphon.parts import Audio, Native, OutputPart, Refusal, Text, Thinking, TokenUsage, ToolCallRequest
-from antiphon.wire.answer_tables import Count, StopReasons, UsageTable
 from antiphon.wire.anthropic import FORMAT
 from antiphon.wire.anthropic.content import build_block, read_output_block, report_unsupported, write_input
 from antiphon.wire.anthropic.errors import read_error
 from antiphon.wire.anthropic.shapes import DIRECT_CALLER, unread_fields
 from antiphon.wire.loss import Loss, Losses, lose_candidates, own_extras
 from antiphon.wire.native_as_text import transcribe
-from antiphon.wire.output import ModelOutput, StopReason
+from antiphon.wire.output import Count, ModelOutput, StopReason, StopReasons, UsageTable
 from antiphon.wire.rules import json_type_name
 from antiphon.wire.shapes import UsageScanner
 from antiphon.wire.tools.call_ids import IdMapper

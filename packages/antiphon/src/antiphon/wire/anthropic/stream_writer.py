@@ -31,7 +31,7 @@ from antiphon.wire.loss import own_extras
 from antiphon.wire.native_as_text import transcribe
 from antiphon.wire.output import ProviderError
 from antiphon.wire.streams.writer import EventWriter, OpenPart, encode_line
-from antiphon.wire.tools.call_arguments import EMPTY_ARGUMENTS, report_raw_arguments
+from antiphon.wire.tools.definitions import EMPTY_ARGUMENTS, report_raw_arguments
 
 _END = b"}}\n\n"
 # Extras that belong inside the delta of `message_delta`; the others go beside it.

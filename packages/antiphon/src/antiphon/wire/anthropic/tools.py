@@ -24,10 +24,23 @@ from antiphon.wire.anthropic.shapes import unread_fields, with_cache_control
 from antiphon.wire.capabilities import Capabilities
 from antiphon.wire.loss import Loss, own_extras
 from antiphon.wire.request import ModelRequest, ToolChoice, ToolDefinition
-from antiphon.wire.schema import SchemaCache, count_optional_and_unions, find_reference_cycle, grammar_policy, rewrite
-from antiphon.wire.tools.call_arguments import argument_writer
-from antiphon.wire.tools.definitions import DeclaredNative, DeclaredTool, ToolSchemas, declare_tools, text_field
+from antiphon.wire.tools.definitions import (
+    DeclaredNative,
+    DeclaredTool,
+    ToolSchemas,
+    argument_writer,
+    declare_tools,
+    read_definition,
+    text_field,
+)
 from antiphon.wire.tools.names import tool_names
+from antiphon.wire.tools.schema import (
+    SchemaCache,
+    count_optional_and_unions,
+    find_reference_cycle,
+    grammar_policy,
+    rewrite,
+)
 
 NAMES = tool_names(FORMAT, are_portable=False)
 SCHEMAS = ToolSchemas(FORMAT, "AN-16")
@@ -41,13 +54,10 @@ _CHOICE_TYPES = {"auto": "auto", "required": "any", "none": "none"}
 def read_tool(tool: Any) -> ToolDefinition | Native:
     if type(tool) is not dict or tool.get("type") not in (None, "custom"):
         return Native(FORMAT, tool)
-    name: Any = tool.get("name")
-    description, schema = tool.get("description"), tool.get("input_schema")
-    strict = tool.get("strict")
-    is_known = type(name) is str and type(schema) is dict and (description is None or type(description) is str)
-    if not is_known or (strict is not None and type(strict) is not bool):
+    read = read_definition(tool, "input_schema")
+    if read is None or read[2] is None:
         return Native(FORMAT, tool)
-    return ToolDefinition(name, description, schema, strict, native=unread_fields(tool, _TOOL_FIELDS))
+    return ToolDefinition(*read, native=unread_fields(tool, _TOOL_FIELDS))
 
 
 def read_tool_choice(choice: dict[str, Any]) -> tuple[ToolChoice, bool | None] | None:

@@ -51,8 +51,8 @@ from antiphon.wire.native_as_text import readable_parts
 from antiphon.wire.provenance import is_from, is_spelled, with_source
 from antiphon.wire.shapes import Loose, as_dict
 from antiphon.wire.shared_google import read_base64, write_base64
-from antiphon.wire.tools.call_arguments import OBJECT_START, arguments_object, parse_json_object
 from antiphon.wire.tools.call_ids import GENERATED_ID_PREFIX, CallIdTracker
+from antiphon.wire.tools.definitions import OBJECT_START, arguments_object, parse_json_object
 from antiphon.wire.tools.names import tool_names
 
 PLACEHOLDER_SIGNATURE = "skip_thought_signature_validator"

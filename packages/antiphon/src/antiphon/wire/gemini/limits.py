@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from msgspec import structs
 
-from antiphon.wire.parameters import NUMBER, WHOLE_NUMBER, Parameter, ParameterTable
+from antiphon.wire.parameters import NUMBER, WHOLE_NUMBER, Parameter, ParameterTable, Range
 from antiphon.wire.rules import name_set
-from antiphon.wire.rules.limits import Range
 from antiphon.wire.shared_google import Seed, google_range, output_tokens, service_tiers, stop_sequences
 
 PARAMETERS = name_set(

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from antiphon.parts import Native, Part, Text, Thinking
+from antiphon.wire.format import RequestReader
 from antiphon.wire.gemini import FORMAT
 from antiphon.wire.gemini.content import read_value
 from antiphon.wire.gemini.limits import CONFIG, PARAMETER_TABLE, PARAMETERS
@@ -45,7 +46,6 @@ from antiphon.wire.parameters.reasoning import DYNAMIC, HIDDEN, ReasoningForms, 
 from antiphon.wire.provenance import is_spelled
 from antiphon.wire.request import Message, ModelRequest, OutputFormat, Reasoning
 from antiphon.wire.request_writer import RequestWriter
-from antiphon.wire.shapes import RequestReader
 from antiphon.wire.shared_google import (
     LEVEL_FOR,
     THINKING_LEVELS,

@@ -18,13 +18,12 @@ from msgspec import structs
 
 from antiphon.ids import new_id
 from antiphon.parts import Native, NativeExtras, OutputPart, Part, Source, ToolCallResult
-from antiphon.wire.answer_tables import Count, StopReasons, UsageTable, lose_stop_sequence
 from antiphon.wire.gemini import FORMAT
 from antiphon.wire.gemini.content import NAME, ContentWriter, read_value
 from antiphon.wire.gemini.messages import CONTENT_FIELDS
 from antiphon.wire.gemini.native import as_list, field_spellings, get_field, native_extras, require_list, split_fields
 from antiphon.wire.loss import Losses, lose_native
-from antiphon.wire.output import ModelOutput, StopReason
+from antiphon.wire.output import Count, ModelOutput, StopReason, StopReasons, UsageTable, lose_stop_sequence
 from antiphon.wire.rules import name_set
 from antiphon.wire.shared_google import format_time, parse_time
 from antiphon.wire.tools.call_ids import CallIdTracker

@@ -11,7 +11,7 @@ from typing import Any
 
 from antiphon.wire.gemini.native import field_spellings
 from antiphon.wire.rules import name_set
-from antiphon.wire.schema import SchemaKeywords, steps_of, walk_values
+from antiphon.wire.tools.schema import SchemaKeywords, steps_of, walk_values
 
 KEYWORDS = name_set(
     "type format title description nullable enum items properties required pattern example default minimum maximum"

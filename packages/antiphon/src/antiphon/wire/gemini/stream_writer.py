@@ -13,7 +13,6 @@ from __future__ import annotations
 from typing import Any
 
 from antiphon.parts import NativeExtras, Refusal, Thinking, ToolCallRequest
-from antiphon.wire.answer_tables import lose_stop_sequence
 from antiphon.wire.delta import Finished, Started
 from antiphon.wire.gemini import FORMAT
 from antiphon.wire.gemini.content import NAME, ContentWriter
@@ -27,7 +26,7 @@ from antiphon.wire.gemini.response import (
     write_usage,
 )
 from antiphon.wire.loss import lose_native
-from antiphon.wire.output import ProviderError
+from antiphon.wire.output import ProviderError, lose_stop_sequence
 from antiphon.wire.streams.writer import EventWriter, OpenPart, encode_line
 
 _BEFORE_PARTS = b'data: {"candidates":[{"content":{"parts":'

@@ -22,8 +22,8 @@ from antiphon.wire.gemini.native import as_list, field_spellings, native_extras,
 from antiphon.wire.gemini.schema import as_json_schema
 from antiphon.wire.loss import Loss, own_extras
 from antiphon.wire.request import ToolChoice, ToolDefinition
-from antiphon.wire.schema import SchemaCache
 from antiphon.wire.tools.definitions import DeclaredTool, ToolSchemas, declare_tools
+from antiphon.wire.tools.schema import SchemaCache
 
 
 @SchemaCache

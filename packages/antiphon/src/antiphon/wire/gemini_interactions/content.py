@@ -57,8 +57,8 @@ from antiphon.wire.media import media_type_of_url, same_media_types
 from antiphon.wire.native_as_text import readable_parts, transcribe
 from antiphon.wire.provenance import is_from, is_spelled, with_source
 from antiphon.wire.shared_google import read_base64, write_base64
-from antiphon.wire.tools.call_arguments import arguments_object, parse_json_object
 from antiphon.wire.tools.call_ids import IdMapper
+from antiphon.wire.tools.definitions import arguments_object, parse_json_object
 from antiphon.wire.tools.names import tool_names
 
 NAMES = tool_names(FORMAT)

@@ -18,6 +18,7 @@ from typing import Any
 
 from antiphon.errors import WireError
 from antiphon.parts import Source, Text
+from antiphon.wire.format import RequestReader
 from antiphon.wire.gemini_interactions import FORMAT
 from antiphon.wire.gemini_interactions.limits import CONFIG, NAME, PARAMETER_TABLE, PARAMETERS
 from antiphon.wire.gemini_interactions.messages import (
@@ -36,7 +37,6 @@ from antiphon.wire.provenance import is_spelled
 from antiphon.wire.request import Message, ModelRequest, OutputFormat, Reasoning
 from antiphon.wire.request_writer import RequestWriter
 from antiphon.wire.rules import json_type_name
-from antiphon.wire.shapes import RequestReader
 from antiphon.wire.shared_google import (
     LEVEL_FOR,
     THINKING_LEVELS,

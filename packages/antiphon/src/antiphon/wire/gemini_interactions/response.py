@@ -16,12 +16,11 @@ from typing import Any
 from antiphon.errors import WireError
 from antiphon.ids import new_id
 from antiphon.parts import NativeExtras, OutputPart
-from antiphon.wire.answer_tables import Count, StopReasons, UsageTable, lose_stop_sequence
 from antiphon.wire.gemini_interactions import FORMAT
 from antiphon.wire.gemini_interactions.content import StepWriter, read_answer_steps
 from antiphon.wire.gemini_interactions.limits import NAME
 from antiphon.wire.loss import Loss, Losses, lose_candidates, lose_native, other_fields
-from antiphon.wire.output import ModelOutput, StopReason
+from antiphon.wire.output import Count, ModelOutput, StopReason, StopReasons, UsageTable, lose_stop_sequence
 from antiphon.wire.rules import json_type_name, name_set
 from antiphon.wire.shared_google import format_time, parse_time
 

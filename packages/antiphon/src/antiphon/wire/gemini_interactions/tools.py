@@ -14,7 +14,7 @@ from antiphon.wire.gemini_interactions.content import NAMES
 from antiphon.wire.gemini_interactions.limits import NAME
 from antiphon.wire.loss import Loss, other_fields, own_extras
 from antiphon.wire.request import ToolChoice, ToolDefinition
-from antiphon.wire.tools.definitions import DeclaredNative, DeclaredTool, ToolSchemas, declare_tools
+from antiphon.wire.tools.definitions import DeclaredNative, DeclaredTool, ToolSchemas, declare_tools, read_definition
 
 _SCHEMAS = ToolSchemas(FORMAT, "GI-08")
 _FIELDS = frozenset({"type", "name", "description", "parameters"})
@@ -28,13 +28,11 @@ def read_tools(tools: list[Any]) -> tuple[ToolDefinition | Native, ...]:
 def _read_tool(tool: Any) -> ToolDefinition | Native:
     if type(tool) is not dict or tool.get("type") != "function":
         return Native(FORMAT, tool)
-    name, description, parameters = tool.get("name"), tool.get("description"), tool.get("parameters")
-    if type(name) is not str or not name or type(description) not in (str, type(None)):
-        return Native(FORMAT, tool)
-    if type(parameters) not in (dict, type(None)):
+    read = read_definition(tool, strict="")
+    if read is None or not read[0]:
         return Native(FORMAT, tool)
     extras = other_fields(tool, _FIELDS)
-    return ToolDefinition(name, description, parameters, native={FORMAT: extras} if extras else None)
+    return ToolDefinition(*read, native={FORMAT: extras} if extras else None)
 
 
 def write_tools(tools: tuple[ToolDefinition | Native, ...], losses: list[Loss]) -> list[Any]:

@@ -18,7 +18,6 @@ import msgspec
 from antiphon.errors import WireError
 from antiphon.ids import new_id
 from antiphon.parts import Native, NativeExtras, OutputPart, Refusal, Text
-from antiphon.wire.answer_tables import lose_stop_sequence
 from antiphon.wire.delta import Finished, Started
 from antiphon.wire.loss import Loss, lose_native
 from antiphon.wire.openai_chat import response as chat
@@ -28,7 +27,7 @@ from antiphon.wire.openai_chat.request import read_parameters
 from antiphon.wire.openai_chat.stream_reader import StreamReader as ChatStreamReader
 from antiphon.wire.openai_chat.stream_writer import ChatPart
 from antiphon.wire.openai_chat.stream_writer import StreamWriter as ChatStreamWriter
-from antiphon.wire.output import ModelOutput
+from antiphon.wire.output import ModelOutput, lose_stop_sequence
 from antiphon.wire.request import Message, ModelRequest
 from antiphon.wire.rules import each, json_type_name
 from antiphon.wire.spec import FormatSpec, SequenceRule

@@ -30,18 +30,17 @@ from antiphon.parts import (
     ToolCallRequest,
     ToolCallResult,
 )
-from antiphon.wire.answer_tables import lose_stop_sequence
 from antiphon.wire.delta import Finished, Started, deltas_from_output
 from antiphon.wire.loss import Losses, lose_candidates, lose_native
 from antiphon.wire.media import inline_base64, sniff_base64
 from antiphon.wire.openai_chat.errors import read_error
-from antiphon.wire.output import ModelOutput, ProviderError
+from antiphon.wire.output import ModelOutput, ProviderError, lose_stop_sequence
 from antiphon.wire.request import Message, ModelRequest, OutputFormat, Reasoning, ToolDefinition
 from antiphon.wire.rules import json_type_name
 from antiphon.wire.spec import FormatSpec, SequenceRule
 from antiphon.wire.streams.writer import EventWriter, OpenPart, encode_line
-from antiphon.wire.tools.call_arguments import arguments_object
 from antiphon.wire.tools.call_ids import OpenCalls
+from antiphon.wire.tools.definitions import arguments_object
 
 __all__ = ["read_error"]
 

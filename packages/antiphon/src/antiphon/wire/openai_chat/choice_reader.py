@@ -20,9 +20,9 @@ from msgspec import Struct
 from antiphon.parts import Native, NativeExtras, OutputPart, Refusal, Source, Text, Thinking, ToolCallRequest
 from antiphon.wire.delta import Finished, PartDelta
 from antiphon.wire.openai_chat import FORMAT
-from antiphon.wire.openai_chat.assistant import read_audio_output, read_generated_image, reasoning_text
 from antiphon.wire.openai_chat.content import read_part, thinking_text
 from antiphon.wire.openai_chat.dialects import REASONING_FIELDS, REASONING_STATE_FIELDS
+from antiphon.wire.openai_chat.messages import read_audio_output, read_generated_image, reasoning_text
 from antiphon.wire.openai_chat.response import candidate_native, read_stop_reason
 from antiphon.wire.openai_chat.shapes import (
     CALLED,

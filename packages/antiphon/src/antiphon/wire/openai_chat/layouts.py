@@ -22,7 +22,7 @@ from antiphon.errors import WireError
 from antiphon.parts import Part, ToolCallRequest, ToolCallResult
 from antiphon.wire.loss import Loss, Losses
 from antiphon.wire.openai_chat.dialects import Dialect, get_dialect
-from antiphon.wire.openai_chat.messages import MessageListWriter
+from antiphon.wire.openai_chat.message_writer import MessageListWriter
 from antiphon.wire.request import Layout, Message
 
 

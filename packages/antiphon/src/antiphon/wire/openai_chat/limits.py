@@ -10,9 +10,8 @@ import re
 
 from msgspec import structs
 
-from antiphon.wire.parameters import NUMBER, Parameter, ParameterTable
+from antiphon.wire.parameters import NUMBER, Parameter, ParameterTable, Range, Texts
 from antiphon.wire.rules import name_set
-from antiphon.wire.rules.limits import Range, Texts
 from antiphon.wire.shared_openai import shared_rows
 from antiphon.wire.tools.names import NameMapper
 

@@ -1,54 +1,63 @@
-"""The messages of a request, read and written.
+"""The messages of a request or an answer, read; `message_writer` writes them.
 
-Reading: what no part holds is kept as native extras. A message of unknown shape stays whole:
-`Message("unknown", (Native(FORMAT, it),))`.
+What no part holds is kept as native extras. A message of unknown shape stays whole: `Message("unknown", (Native(FORMAT, it),))`.
+The reader knows the fields of every host: reasoning is the first non-empty of its aliases, or Mistral's thinking blocks, or the
+text in OpenRouter's details; its `source` names the field. Reasoning state (details, signatures, encrypted content) belongs
+to the message and comes late in a stream, so it is a last `Thinking` without text. Every other key is an extra of the message.
 
-Writing: a message with results becomes one tool message per result, then a message with the other parts. Media that only a user
-message may hold (OC-30) is deferred: a marker stays in its position, and a user message after the tool messages has it. No other
-message is moved, so a legal sequence stays legal and later messages change nothing (L9).
-
-Normalisations: a single text is a string; null, absent and empty content are the same, written as "" where null is refused
-(OC-10); a missing `tool_call_id` is empty; an empty `name` is absent; other content of a tool message becomes its JSON text.
+Normalisations: null, absent and empty content are the same, and so are empty lists of annotations or details, and empty refusals,
+reasoning or names; a single refusal may be in `refusal` or in the content; a missing `tool_call_id` is empty; other content of a
+tool message becomes its JSON text.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, structs
 
-from antiphon.parts import Native, Part, Refusal, Text, Thinking, ToolCallRequest, ToolCallResult, ToolExecutionStatus
-from antiphon.wire import FORMATS
-from antiphon.wire.capabilities import Capabilities
-from antiphon.wire.loss import Losses
+from antiphon.parts import (
+    Audio,
+    Image,
+    Native,
+    Part,
+    Refusal,
+    Source,
+    Text,
+    Thinking,
+    ToolCallRequest,
+    ToolCallResult,
+    ToolExecutionStatus,
+)
 from antiphon.wire.openai_chat import FORMAT
-from antiphon.wire.openai_chat.assistant import MEDIA, AssistantWriter, read_assistant
-from antiphon.wire.openai_chat.content import canonical_json, read_part
-from antiphon.wire.openai_chat.dialects import Dialect
-from antiphon.wire.openai_chat.limits import MAX_PARTICIPANT_NAME, PARTICIPANT_NAMES, legal_participant_name
+from antiphon.wire.openai_chat.content import (
+    ContentPart,
+    canonical_json,
+    read_content,
+    read_image_url,
+    read_part,
+)
+from antiphon.wire.openai_chat.dialects import REASONING_FIELDS, REASONING_STATE_FIELDS
 from antiphon.wire.openai_chat.shapes import (
+    MESSAGES,
     ROLE_SHAPES,
     AssistantShape,
+    CallShape,
     FunctionShape,
-    TextPart,
     ToolShape,
-    UserShape,
 )
-from antiphon.wire.provenance import LEGACY_FUNCTION, with_source
+from antiphon.wire.openai_chat.tools import (
+    read_call,
+    read_function_call,
+)
+from antiphon.wire.provenance import GENERATED_IMAGE, LEGACY_FUNCTION
 from antiphon.wire.request import Message
-from antiphon.wire.request_writer import ListWriter
-from antiphon.wire.shapes import Loose, extend
-from antiphon.wire.shared_openai import OPENAI, collapse_text, mark_failed
+from antiphon.wire.shapes import Loose
 
 _SUCCESS = ToolExecutionStatus.SUCCESS
-_WIRE_ORIGINS = (*FORMATS, OPENAI)
-_BETWEEN_TOOL_AND_USER = {"role": "assistant", "content": "OK."}
 _More = dict[str, Any] | None
 _Functions = dict[str, str]  # the ids of legacy function calls by name
-
-
 _ROLES: dict[type, str] = {shape: role for role, shape in ROLE_SHAPES.items()}
 
 
@@ -139,218 +148,134 @@ def _result_part(part: Any) -> Any:
     return read
 
 
-class MessageListWriter(ListWriter):
-    """Writes the messages of one request.
+def read_assistant(
+    message: AssistantShape, more: dict[str, Any] | None, position: int, *, is_response: bool = False
+) -> list[Any] | None:
+    """The parts of an assistant message; None if its content has an unknown shape. What a part holds of `more` is taken from it.
 
-    `model` limits the media. `accepts_system` is False for models without a system role (OC-02). `thinking_enabled`: the request
-    asks for thinking.
+    `position` is the index of the message among the others.
     """
-
-    def __init__(
-        self,
-        losses: Losses,
-        dialect: Dialect,
-        model: Capabilities | None = None,
-        *,
-        accepts_system: bool = True,
-        thinking_enabled: bool = False,
-    ) -> None:
-        self.entries, self.losses = [], losses
-        self._dialect = dialect
-        self._roles = {
-            "user": "user",
-            "system": "system" if accepts_system else "user",
-            "developer": ("developer" if dialect.has_developer_role else "system") if accepts_system else "user",
-        }
-        self._text_shapes: dict[str, Any] = {"assistant": AssistantShape}
-        """What a message of one plain text is, by its role."""
-        if dialect.accepts_user_after_tool:
-            self._text_shapes |= {role: ROLE_SHAPES[role] for role, sent in self._roles.items() if role == sent}
-        self._deferred: list[Any] = []
-        self._legal_id = dialect.id_rule.to_wire
-        self._result_name = PARTICIPANT_NAMES.to_wire if dialect.writes_result_name else None
-        self._reasoning_placeholder = (
-            dialect.reasoning_field if dialect.requires_reasoning and thinking_enabled else None
-        )
-        self.assistant = AssistantWriter(losses, dialect, self._deferred, model)
-
-    def write(self, messages: Sequence[Message]) -> list[Any]:
-        """All messages of a request."""
-        for index, message in enumerate(messages):
-            self.add(index, message)
-        self.settle()
-        return self.entries
-
-    def add(self, index: int, message: Message) -> None:
-        """Write one message."""
-        losses, role, parts = self.losses, message.role, message.parts
-        losses.message = index
-        if len(parts) == 1 and message.native is None and message.name is None and not self._deferred:
-            only: Any = parts[0]
-            if type(only) is Text:
-                if only.native is None and role in self._text_shapes:
-                    self.entries.append(self._text_shapes[role](only.text))
-                    return
-            elif type(only) is ToolCallResult and (role == "tool" or role == "user"):
-                losses.part = 0
-                self._add_result(only, {})
-                losses.part = -1
-                return
-        if message.native is not None:
-            losses.report_extras(message.native, FORMAT, OPENAI)
-        if self._deferred and not any(type(part) is ToolCallResult for part in message.parts):
-            self.settle()
-        if role == "assistant":
-            self._add_assistant(message)
-        elif role == "tool" or role in self._roles:
-            self._add_other(message)
-        else:
-            self._add_unknown(message)
-
-    def helpers(self) -> tuple[object, ...]:
-        return (self.assistant,)
-
-    def settle(self) -> None:
-        """Write the media that were deferred."""
-        if self._deferred:
-            self._append(UserShape(self._deferred[:]))
-            self._deferred.clear()  # the assistant writer has the same list
-
-    def _add_unknown(self, message: Message) -> None:
-        part = message.parts[0] if len(message.parts) == 1 else None
-        if isinstance(part, Native) and part.origin == FORMAT:
-            self.entries.append(part.data)
-            return
-        if isinstance(part, Native):  # a message of another format: what can be read of it
-            self.losses.part = 0
-            content = self.assistant.write(part)
-            self.losses.part = -1
-            if content:
-                self._append(UserShape(collapse_text(content, "text")))
-            return
-        self.losses.add("role", f'unknown role "{message.role}"; sent as user', "role")
-        self._add_other(Message("user", message.parts, message.name, message.native))
-
-    def _name(self, message: Message) -> str | None:
-        """The name of a participant, as the API accepts it."""
-        name = message.name
-        if name is not None and PARTICIPANT_NAMES.to_wire(name) != name:
-            name = legal_participant_name(name)
-            limit = f"name contains characters OpenAI rejects or exceeds {MAX_PARTICIPANT_NAME}"
-            self.losses.add("name", f'{limit}; sent as "{name}" (OC-25)', "name")
-        return name or None
-
-    def _append(self, written: Any) -> None:
-        if not self._dialect.accepts_user_after_tool and self.entries:
-            last: Any = self.entries[-1]
-            is_user = type(written) is UserShape or (type(written) is dict and written.get("role") == "user")
-            if is_user and (type(last) is ToolShape or (type(last) is dict and last.get("role") == "tool")):
-                self.entries.append(dict(_BETWEEN_TOOL_AND_USER))
-        self.entries.append(written)
-
-    def _add_other(self, message: Message) -> None:
-        """A message of a user, system or tool: results first, then the other parts."""
-        losses, writer = self.losses, self.assistant
-        content: list[Any] = []
-        role = self._roles.get(message.role, "user")
-        extras = {} if message.native is None else _own_extras(message)
-        if role != message.role and message.role == "system":
-            losses.add("role", "model has no system role; sent as user (OC-02)", "role")
-        has_results = False
-        part: Any
-        for part in message.parts:
-            losses.part += 1
-            kind = type(part)
-            if kind is Text and part.native is None:
-                content.append(TextPart(part.text))
-            elif kind is ToolCallResult:
-                self._add_result(part, {} if has_results else extras)
-                has_results = True
-            elif isinstance(part, Refusal):
-                losses.add("refusal", "refusals are allowed only in assistant messages; sent as text")
-                more = losses.take_extras(part.native, OPENAI, FORMAT)
-                content.append({"type": "text", "text": part.text, **more})
-            elif kind in MEDIA and role != "user" and not self._dialect.allows_media_in_any_role:
-                content += writer.defer_media(part, f"a {role} message")
+    content: Any = message.content
+    parts: list[Any] = []
+    if type(content) is str:
+        if content or not is_response:
+            parts.append(Text(content))
+    elif type(content) is list:
+        read = read_blocks(content)
+        if read is None:
+            return None
+        parts += read
+    if more and (thinking := _read_reasoning(more)) is not None:
+        parts.insert(0, thinking)
+    if message.refusal:
+        parts.append(Refusal(message.refusal))
+    if more:
+        _read_annotations(more, parts)
+        _read_media(more, parts)
+    calls: Any = message.tool_calls  # those that do not fit are `Loose`
+    if calls:
+        for place, call in enumerate(calls):
+            if type(call) is CallShape:
+                function = call.function
+                parts.append(ToolCallRequest(function.name, call.id, function.arguments))
             else:
-                content += writer.write(part)
-        losses.part = -1
-        if has_results or message.role == "tool":
-            if not content:
-                if message.name is not None:
-                    losses.add("name", "a tool message has no participant name; dropped", "name")
-                return
-            extras = {}
-        if self._deferred and role == "user":
-            content = [*self._deferred, *content]
-            self._deferred.clear()
-        name = None if message.name is None else self._name(message)
-        written = ROLE_SHAPES[role](collapse_text(content, "text") if content else "", name)
-        self._append(extend(written, extras) if extras else written)
-
-    def _add_result(self, part: ToolCallResult, extras: dict[str, Any]) -> None:
-        content: Any = part.content[0] if len(part.content) == 1 else None
-        if type(content) is Text and content.native is None and part.status is _SUCCESS:
-            content = content.text
-        else:
-            content = self._result_content(part)
-        name, call_id, source = part.tool_name, part.tool_call_id, part.source
-        if part.native is not None:
-            part = with_source(part)
-            source = part.source
-            extras = {**self.losses.take_extras(part.native, OPENAI, FORMAT), **extras}
-        result: Any
-        if source is not None and source == LEGACY_FUNCTION and call_id not in self.assistant.converted_legacy_calls:
-            result = FunctionShape(self._dialect.name_rule.to_wire(name), None, content or None)
-        else:
-            sent = self._result_name(name) if name and self._result_name is not None else None
-            result = ToolShape(self._legal_id(call_id), sent, content)
-        self.entries.append(extend(result, extras) if extras else result)
-
-    def _result_content(self, part: ToolCallResult) -> Any:
-        losses, content = self.losses, []
-        for index, block in enumerate(part.content):
-            losses.inner = index
-            if type(block) in MEDIA and not self._dialect.allows_media_in_any_role:
-                origin = f"the result of {part.tool_name or part.tool_call_id or 'a call'}"
-                content += self.assistant.defer_media(block, origin)
-            elif isinstance(block, Native) and block.origin not in _WIRE_ORIGINS:
-                content.append({"type": "text", "text": canonical_json(block.data)})
-            else:
-                content += self.assistant.write(block)
-        losses.inner = -1
-        if part.status is not _SUCCESS:
-            losses.add("status", 'no error flag in this format; "Error:" added to the text', "status")
-            content = mark_failed(content, "text")
-        return collapse_text(content, "text") if content else ""
-
-    def _add_assistant(self, message: Message) -> None:
-        written = self.assistant.request_message(message.parts)
-        extras: dict[str, Any] = {}
-        if self._reasoning_placeholder is not None and _has_calls(written):
-            extras = {} if _has_field(written, self._reasoning_placeholder) else {self._reasoning_placeholder: ""}
-        if message.name is not None and (name := self._name(message)):
-            extras["name"] = name
-        if message.native is not None:
-            extras |= _own_extras(message)
-        self.entries.append(extend(written, extras) if extras else written)
-        if self.assistant.results:
-            results, self.assistant.results = self.assistant.results, []
-            for position, result in results:
-                self.losses.part = position
-                self._add_result(result, {})
-            self.losses.part = -1
+                parts.append(read_call(call.value, place) or Native(FORMAT, {"tool_calls": [call.value]}))
+    if more:
+        legacy_call = read_function_call(more.get("function_call"), position)
+        if legacy_call is not None:
+            del more["function_call"]
+            parts.append(legacy_call)
+        state = {key: more.pop(key) for key in [key for key in more if key in REASONING_STATE_FIELDS]}
+        if state.get("reasoning_details") == []:
+            del state["reasoning_details"]
+        if state:
+            parts.append(Thinking(native={FORMAT: state}))
+    return parts
 
 
-def _own_extras(message: Message) -> dict[str, Any]:
-    """The extras of a message that this format has; the others are already reported."""
-    native = message.native or {}
-    return {**native.get(OPENAI, {}), **native.get(FORMAT, {})}
+def fit_answer(message: dict[str, Any]) -> tuple[AssistantShape, dict[str, Any] | None] | None:
+    """The message of a response: it may have any role, and any JSON as content; None if it cannot be read."""
+    fields = {**message, "role": "assistant"}
+    content = message.get("content")
+    if content is not None and type(content) not in (str, list):  # Cloudflare returns the object that a schema asks for
+        fields["content"] = [{"type": "text", "text": canonical_json(content), "content": content}]
+    fitted = MESSAGES.fit(fields)
+    if type(fitted) is not Loose:
+        return fitted, None
+    return None if fitted.shape is None else (fitted.shape, fitted.more)
 
 
-def _has_calls(written: Any) -> bool:
-    return bool(written.get("tool_calls") if type(written) is dict else written.tool_calls)
+def read_blocks(content: list[Any]) -> list[ContentPart] | None:
+    """The parts of an assistant's content; None if a block looks like our wrapper of unreadable calls."""
+    parts = read_content(content)
+    is_ambiguous = any(type(part) is Native and type(part.data) is dict and "tool_calls" in part.data for part in parts)
+    return None if is_ambiguous else parts
 
 
-def _has_field(written: Any, name: str) -> bool:
-    return type(written) is dict and name in written
+def _read_reasoning(more: dict[str, Any]) -> Thinking | None:
+    texts = {field: more[field] for field in REASONING_FIELDS if type(more.get(field)) is str}
+    filled = {field: text for field, text in texts.items() if text}
+    for field in texts.keys() - filled.keys():
+        del more[field]
+    if filled:
+        field, text = next(iter(filled.items()))
+        also = [other for other in filled if other != field and filled[other] == text]
+        for name in (field, *also):
+            del more[name]
+        return Thinking(text, source=Source(FORMAT, (field, *also)))
+    text = reasoning_text(more.get("reasoning_details"))
+    return Thinking(text, source=Source(FORMAT, ("reasoning_details",))) if text else None
+
+
+def reasoning_text(details: Any) -> str:
+    """The text in OpenRouter's reasoning details."""
+    if type(details) is not list:
+        return ""
+    entries = [entry for entry in details if type(entry) is dict]
+    pieces = [entry.get("text") or entry.get("summary") for entry in entries]
+    return "".join(piece for piece in pieces if type(piece) is str)
+
+
+def _read_annotations(more: dict[str, Any], parts: list[Any]) -> None:
+    annotations = more.get("annotations")
+    if type(annotations) is not list:
+        return
+    index = next((index for index in reversed(range(len(parts))) if type(parts[index]) is Text), None)
+    if not annotations or index is not None:
+        del more["annotations"]
+    if annotations and index is not None:
+        own = (parts[index].native or {}).get(FORMAT, {})
+        native = {**(parts[index].native or {}), FORMAT: {**own, "annotations": annotations}}
+        parts[index] = structs.replace(parts[index], native=native)
+
+
+def _read_media(more: dict[str, Any], parts: list[Any]) -> None:
+    audio = more.get("audio")
+    if type(audio) is dict and type(audio.get("id")) is str and audio["id"]:
+        parts.append(read_audio_output(more.pop("audio")))
+    images = more.get("images")
+    if type(images) is list and images:
+        generated = [read_generated_image(entry) for entry in images]
+        if all(generated):
+            del more["images"]
+            parts.extend(generated)
+
+
+def read_audio_output(audio: dict[str, Any]) -> Audio:
+    """Audio output: its data if present, and its id, by which a later request names it."""
+    data = audio.get("data")
+    is_text = type(data) is str
+    more = {key: value for key, value in audio.items() if key != "id" and not (key == "data" and is_text)}
+    return Audio(data=data if type(data) is str else "", file_id=audio["id"], native={FORMAT: more} if more else None)
+
+
+def read_generated_image(entry: Any) -> Image | None:
+    """An image of `images`; None if its shape is unknown."""
+    image = entry.get("image_url") if type(entry) is dict and entry.get("type") == "image_url" else None
+    if type(image) is not dict or type(image.get("url")) is not str:
+        return None
+    more = {key: value for key, value in entry.items() if key not in ("type", "image_url", "index")}
+    if len(image) > 1:
+        more["image_url"] = {key: value for key, value in image.items() if key != "url"}
+    read = read_image_url(image["url"], {FORMAT: more} if more else None)
+    return None if read is None else structs.replace(read, source=GENERATED_IMAGE)

@@ -19,11 +19,13 @@ import msgspec
 from msgspec import UNSET
 
 from antiphon.wire import shared_openai
+from antiphon.wire.format import RequestReader, list_of_entries
 from antiphon.wire.loss import Loss, lose_native, other_fields, own_extras
 from antiphon.wire.openai_chat import FORMAT, SPEC
 from antiphon.wire.openai_chat.dialects import get_dialect
 from antiphon.wire.openai_chat.limits import COMPATIBLE_TABLE, HOST_PARAMETERS, PARAMETER_TABLE, PARAMETERS
-from antiphon.wire.openai_chat.messages import MessageListWriter, read_messages
+from antiphon.wire.openai_chat.message_writer import MessageListWriter
+from antiphon.wire.openai_chat.messages import read_messages
 from antiphon.wire.openai_chat.rules import RULES
 from antiphon.wire.openai_chat.shapes import MESSAGES, MessageShape, PlainAssistant, PlainBody, PlainResult
 from antiphon.wire.openai_chat.tools import (
@@ -39,7 +41,7 @@ from antiphon.wire.parameters.reasoning import HIDDEN, ReasoningForms, is_off, p
 from antiphon.wire.request import ModelRequest, OutputFormat, Reasoning, asks_for_json_object
 from antiphon.wire.request_writer import RequestWriter
 from antiphon.wire.rules.sequence import SequenceJudge
-from antiphon.wire.shapes import RequestReader, decode_plain, list_of_entries
+from antiphon.wire.shapes import decode_plain
 from antiphon.wire.shared_openai import OPENAI, SHARED_PARAMETERS, described_schema, find_refused, lose_schema_fields
 
 _REASONING = ReasoningForms(rule="OC-26", modes=("effort",), default_effort="medium")

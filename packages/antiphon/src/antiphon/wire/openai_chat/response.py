@@ -22,13 +22,21 @@ from msgspec import structs
 from antiphon.errors import WireError
 from antiphon.ids import new_id
 from antiphon.parts import NativeExtras, OutputPart, Refusal, TokenUsage, ToolCallRequest
-from antiphon.wire.answer_tables import Count, StopReasons, UsageTable, lose_stop_sequence
 from antiphon.wire.loss import Loss, Losses, lose_native, other_fields
 from antiphon.wire.openai_chat import FORMAT
-from antiphon.wire.openai_chat.assistant import AssistantWriter, fit_answer, read_assistant
 from antiphon.wire.openai_chat.content import NAME
 from antiphon.wire.openai_chat.errors import read_error
-from antiphon.wire.output import ModelOutput, StopReason, token_count
+from antiphon.wire.openai_chat.message_writer import AssistantWriter
+from antiphon.wire.openai_chat.messages import fit_answer, read_assistant
+from antiphon.wire.output import (
+    Count,
+    ModelOutput,
+    StopReason,
+    StopReasons,
+    UsageTable,
+    lose_stop_sequence,
+    token_count,
+)
 from antiphon.wire.provenance import is_legacy_function
 from antiphon.wire.rules import json_type_name
 from antiphon.wire.shapes import UsageScanner

@@ -31,22 +31,6 @@ class CallShape(Shape):
     function: FunctionCall
 
 
-class FunctionDefinition(Shape):
-    name: str
-    description: str | None = None
-    parameters: dict[str, Any] | None = None
-    strict: bool | None = None
-
-
-class CustomDefinition(Shape):
-    name: str
-    description: str | None = None
-
-
-DEFINITIONS = {"function": Shapes(FunctionDefinition), "custom": Shapes(CustomDefinition)}
-"""What a tool has under the name of its type."""
-
-
 class _Message(Shape, tag_field="role"):
     pass
 

@@ -15,16 +15,15 @@ from collections import Counter
 from typing import Any
 
 from antiphon.parts import Image, NativeExtras, OutputPart, Text, Thinking, ToolCallRequest
-from antiphon.wire.answer_tables import lose_stop_sequence
 from antiphon.wire.delta import Finished, Started
 from antiphon.wire.loss import own_extras
 from antiphon.wire.openai_chat import FORMAT
-from antiphon.wire.openai_chat.assistant import AssistantWriter
 from antiphon.wire.openai_chat.content import NAME, THINKING_BLOCK
 from antiphon.wire.openai_chat.dialects import REASONING_FIELDS
 from antiphon.wire.openai_chat.errors import write_error
+from antiphon.wire.openai_chat.message_writer import AssistantWriter
 from antiphon.wire.openai_chat.response import body_fields, completion_id, write_stop_reason, write_usage
-from antiphon.wire.output import ProviderError
+from antiphon.wire.output import ProviderError, lose_stop_sequence
 from antiphon.wire.provenance import is_legacy_function, spelling_in, with_source
 from antiphon.wire.shapes import as_dict
 from antiphon.wire.shared_openai import OPENAI, translate_citations

@@ -20,10 +20,10 @@ from antiphon.parts import Native, NativeExtras, ToolCallRequest
 from antiphon.wire.loss import Loss, Losses, lose_native, other_fields, own_extras
 from antiphon.wire.openai_chat import FORMAT
 from antiphon.wire.openai_chat.dialects import Dialect
-from antiphon.wire.openai_chat.shapes import DEFINITIONS, CallShape, FunctionCall
+from antiphon.wire.openai_chat.shapes import CallShape, FunctionCall
 from antiphon.wire.provenance import LEGACY_FUNCTION, with_source
 from antiphon.wire.request import ModelRequest, ToolChoice, ToolDefinition
-from antiphon.wire.shapes import Loose, as_dict, extend
+from antiphon.wire.shapes import as_dict, extend
 from antiphon.wire.shared_openai import (
     OPENAI,
     allowed_tools,
@@ -34,10 +34,20 @@ from antiphon.wire.shared_openai import (
     translate_grammar,
     unread_fields,
 )
-from antiphon.wire.tools.call_arguments import EMPTY_ARGUMENTS, raw_json_object, report_raw_arguments
-from antiphon.wire.tools.definitions import DeclaredNative, DeclaredTool, ToolSchemas, declare_tools
+from antiphon.wire.tools.definitions import (
+    EMPTY_ARGUMENTS,
+    DeclaredNative,
+    DeclaredTool,
+    ToolSchemas,
+    declare_tools,
+    raw_json_object,
+    read_definition,
+    report_raw_arguments,
+)
 
 _SCHEMAS = ToolSchemas(FORMAT, "OC-16")
+_CUSTOM = frozenset({"name", "description"})
+_FUNCTION = _CUSTOM | {"parameters", "strict"}
 
 
 def read_tool(tool: Any) -> ToolDefinition | Native:
@@ -45,19 +55,15 @@ def read_tool(tool: Any) -> ToolDefinition | Native:
     kind = tool.get("type", "function") if type(tool) is dict else None
     if kind not in ("function", "custom"):
         return Native(FORMAT, tool)
-    shape, more = DEFINITIONS[kind].fit(tool.get(kind)), {}
-    if len(tool) != 2 or "type" not in tool:
-        more = other_fields(tool, ("type", kind))
-    if type(shape) is Loose:
-        if shape.shape is None:
-            return Native(FORMAT, tool)
-        if shape.more:
-            more = {**more, kind: shape.more}
-        shape = shape.shape
-    native = {FORMAT: more} if more else None
-    if kind == "custom":
-        return ToolDefinition(shape.name, shape.description, freeform=True, native=native)
-    return ToolDefinition(shape.name, shape.description, shape.parameters, shape.strict, native=native)
+    inner, is_custom = tool.get(kind), kind == "custom"
+    read = read_definition(inner, "" if is_custom else "parameters", "" if is_custom else "strict")
+    if read is None:
+        return Native(FORMAT, tool)
+    more = {} if len(tool) == 2 and "type" in tool else other_fields(tool, ("type", kind))
+    known = _CUSTOM if is_custom else _FUNCTION
+    if not known.issuperset(inner) and (rest := other_fields(inner, known)):
+        more[kind] = rest
+    return ToolDefinition(*read, is_custom, {FORMAT: more} if more else None)
 
 
 def read_functions(functions: list[Any]) -> list[ToolDefinition] | None:

@@ -10,9 +10,8 @@ from typing import Any
 
 from msgspec import structs
 
-from antiphon.wire.parameters import Parameter, ParameterTable
+from antiphon.wire.parameters import Parameter, ParameterTable, Range
 from antiphon.wire.rules import name_list, name_set
-from antiphon.wire.rules.limits import Range
 from antiphon.wire.shared_openai import shared_rows
 
 ITEM_TYPES = name_list(

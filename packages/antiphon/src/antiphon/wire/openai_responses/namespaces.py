@@ -16,7 +16,7 @@ from antiphon.parts import Native, Part, Source, ToolCallRequest
 from antiphon.wire.openai_responses import FORMAT
 from antiphon.wire.openai_responses.tools import read_tool
 from antiphon.wire.request import Message, ModelRequest, ToolDefinition
-from antiphon.wire.tool_namespaces import NAMESPACES, FlatRequest
+from antiphon.wire.tools.namespaces import NAMESPACES, FlatRequest
 
 SOURCE = Source(FORMAT, (NAMESPACES,))
 """Of a request whose tools are in namespaces or in messages."""

@@ -14,6 +14,7 @@ from typing import Any
 
 from antiphon.errors import WireError
 from antiphon.parts import Native
+from antiphon.wire.format import RequestReader
 from antiphon.wire.loss import Loss, lose_native, own_extras
 from antiphon.wire.openai_responses import FORMAT
 from antiphon.wire.openai_responses.limits import LOGPROBS, PARAMETER_TABLE, PARAMETERS, asks_for_logprobs
@@ -26,7 +27,6 @@ from antiphon.wire.parameters.reasoning import HIDDEN, ReasoningForms, plan_reas
 from antiphon.wire.request import ModelRequest, OutputFormat, Reasoning
 from antiphon.wire.request_writer import RequestWriter
 from antiphon.wire.rules import json_type_name
-from antiphon.wire.shapes import RequestReader
 from antiphon.wire.shared_openai import (
     OPENAI,
     SHARED_PARAMETERS,

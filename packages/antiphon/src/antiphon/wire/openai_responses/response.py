@@ -17,12 +17,11 @@ from typing import Any
 from antiphon.errors import WireError
 from antiphon.ids import new_id
 from antiphon.parts import NativeExtras, OutputPart, TokenUsage
-from antiphon.wire.answer_tables import Count, StopReasons, UsageTable, lose_stop_sequence
 from antiphon.wire.loss import Loss, Losses, lose_candidates, lose_native, other_fields
 from antiphon.wire.openai_responses import FORMAT
 from antiphon.wire.openai_responses.content import NAME, read_model_item, write_output_items
 from antiphon.wire.openai_responses.settings import DEFAULTS
-from antiphon.wire.output import ModelOutput, StopReason
+from antiphon.wire.output import Count, ModelOutput, StopReason, StopReasons, UsageTable, lose_stop_sequence
 from antiphon.wire.rules import json_type_name
 from antiphon.wire.shared_openai import OPENAI
 

@@ -25,7 +25,7 @@ from antiphon.wire.shared_openai import (
     translate_grammar,
     unread_fields,
 )
-from antiphon.wire.tools.definitions import DeclaredNative, DeclaredTool, ToolSchemas, declare_tools
+from antiphon.wire.tools.definitions import DeclaredNative, DeclaredTool, ToolSchemas, declare_tools, read_definition
 from antiphon.wire.tools.names import tool_names
 
 _SCHEMAS = ToolSchemas(FORMAT, "OR-12")
@@ -43,22 +43,15 @@ def read_tools(tools: list[Any]) -> tuple[ToolDefinition | Native, ...]:
 
 def read_tool(tool: Any) -> ToolDefinition | None:
     """A function or custom tool; None if it is of another type or malformed."""
-    if type(tool) is not dict or type(tool.get("name")) is not str:
+    kind = tool.get("type") if type(tool) is dict else None
+    if kind == "custom":
+        custom = read_definition(tool, "", "")
+        return custom and ToolDefinition(*custom, True, unread_fields(tool, FORMAT, _CUSTOM))
+    read = read_definition(tool) if kind == "function" else None
+    if read is None:
         return None
-    description = tool.get("description")
-    if description is not None and type(description) is not str:
-        return None
-    if tool.get("type") == "custom":
-        return ToolDefinition(tool["name"], description, freeform=True, native=unread_fields(tool, FORMAT, _CUSTOM))
-    parameters, strict = tool.get("parameters"), tool.get("strict")
-    if tool.get("type") != "function" or type(strict) not in (bool, type(None)):
-        return None
-    if parameters is not None and type(parameters) is not dict:
-        return None
-    native = unread_fields(tool, FORMAT, _FUNCTION)
-    if strict is None and "strict" in tool:
-        return ToolDefinition(tool["name"], description, parameters, native=native, source=_STRICT_NULL)
-    return ToolDefinition(tool["name"], description, parameters, strict, native=native)
+    source = _STRICT_NULL if tool.get("strict", False) is None else None
+    return ToolDefinition(*read, native=unread_fields(tool, FORMAT, _FUNCTION), source=source)
 
 
 def write_tools(tools: Sequence[ToolDefinition | Native], losses: list[Loss]) -> list[Any]:

@@ -41,7 +41,7 @@ from antiphon.wire.loss import Loss, other_fields
 from antiphon.wire.rules import Checked, each, list_of
 from antiphon.wire.rules.book import CrossRule, Finding, RuleBook, accepted_media
 from antiphon.wire.rules.sequence import Order, Problem, SequenceJudge
-from antiphon.wire.schema import count_optional_and_unions, grammar_policy, problems
+from antiphon.wire.tools.schema import count_optional_and_unions, grammar_policy, problems
 
 
 def _target(body: dict[str, Any], options: WriteOptions, model: Capabilities) -> Target:

@@ -24,10 +24,10 @@ from antiphon.wire.anthropic.limits import (
 from antiphon.wire.anthropic.shapes import block_type
 from antiphon.wire.anthropic.tools import SCHEMAS
 from antiphon.wire.capabilities import format_capabilities, tool_name_matcher
+from antiphon.wire.parameters import Range
 from antiphon.wire.rules import ANY, STRING, Checked, Items, OneOf, String, Tagged, each, either, need, record
 from antiphon.wire.rules.book import CrossRule, Finding
-from antiphon.wire.rules.limits import Range
-from antiphon.wire.schema import find_reference_cycle, grammar_policy, problems
+from antiphon.wire.tools.schema import find_reference_cycle, grammar_policy, problems
 
 ROLES = ("user", "assistant", "system")
 _SYSTEM_CONTENT = frozenset({"text", "tool_addition", "tool_removal"})

@@ -15,7 +15,7 @@ from antiphon.wire import rules as rows
 from antiphon.wire.openai_chat.limits import MISTRAL_CALL_ID, SHORT_CALL_ID
 from antiphon.wire.rules import Checked, Items, String, each, list_of, record
 from antiphon.wire.rules.book import CrossRule, Finding, find_repeated
-from antiphon.wire.schema import non_strict_problems
+from antiphon.wire.tools.schema import non_strict_problems
 
 SDK_ONLY_PARAMETERS = rows.name_set("data_sources extra_body extra_headers extra_query timeout")
 """Options of the SDKs and of Azure that recorded accepted requests have (OC-26)."""

@@ -14,9 +14,9 @@ from antiphon.wire.output import ModelOutput
 from antiphon.wire.provenance import LEGACY_FUNCTION, is_legacy_function
 from antiphon.wire.request import ModelRequest, ToolDefinition
 from antiphon.wire.spec import spec_of
-from antiphon.wire.tool_namespaces import flatten
-from antiphon.wire.tools.call_arguments import all_identical, argument_restorer
+from antiphon.wire.tools.definitions import all_identical, argument_restorer
 from antiphon.wire.tools.names import safe_name
+from antiphon.wire.tools.namespaces import flatten
 
 
 class CallRestorer:
