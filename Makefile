@@ -145,7 +145,7 @@ $(READY): $(RUN) pyproject.toml
 	@touch $(READY)
 
 $(SLOW): $(READY)       # what only the long tests, the site and the pictures need
-	@echo "Setting up $(VENV) (once): what only the long tests need, about 350 MB"
+	@echo "Setting up $(VENV) (once): what only the long tests need, about 600 MB"
 	@$(call INSTALL,--group slow)
 	@touch $(SLOW)
 

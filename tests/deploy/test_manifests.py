@@ -34,12 +34,14 @@ def manifest(kind: str) -> Any:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", MANIFESTS, ids=lambda path: path.name)
 def test_manifests_follow_the_schema(path: Path) -> None:
     kubernetes_validate = pytest.importorskip("kubernetes_validate")
     kubernetes_validate.validate(read_yaml(path), "1.37", strict=True)
 
 
+@pytest.mark.slow
 def test_the_schema_would_notice_a_mistake() -> None:
     kubernetes_validate = pytest.importorskip("kubernetes_validate")
     wrong = manifest("Deployment")

@@ -36,6 +36,7 @@ from antiphon.wire.output import ProviderError
 from support.planned_turns import World, planned, refusals, results_in
 from support.temporal_server import TemporalServer
 
+pytestmark = pytest.mark.slow
 Handle = WorkflowHandle[TurnWorkflow, TurnStatus]
 
 
@@ -120,7 +121,7 @@ def test_turn_with_several_rounds(server: TemporalServer, store: SqliteStore) ->
     assert set(world.began.values()) == set(world.ended.values()) == {1}
 
 
-@pytest.mark.parametrize("steps_per_run", [200, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("steps_per_run", [200, 1])
 def test_signals_decide_calls(server: TemporalServer, store: SqliteStore, steps_per_run: int) -> None:
     @tool(needs_approval=True)
     def registry(to: str) -> str:
@@ -153,7 +154,7 @@ def test_signals_decide_calls(server: TemporalServer, store: SqliteStore, steps_
     staged(server, store, play)
 
 
-@pytest.mark.parametrize("how", ["signal", pytest.param("cancel", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("how", ["signal", "cancel"])
 def test_cancel_during_tool(server: TemporalServer, store: SqliteStore, how: str) -> None:
     running = asyncio.Event()
     stopped: list[str] = []
@@ -191,7 +192,6 @@ def test_cancel_during_tool(server: TemporalServer, store: SqliteStore, how: str
     staged(server, store, play)
 
 
-@pytest.mark.slow
 def test_cancel_of_suspended_turn(server: TemporalServer, store: SqliteStore) -> None:
     @tool(needs_approval=True)
     def registry() -> str:
@@ -210,7 +210,6 @@ def test_cancel_of_suspended_turn(server: TemporalServer, store: SqliteStore) ->
     staged(server, store, play)
 
 
-@pytest.mark.slow
 def test_retry_after_is_respected(server: TemporalServer, store: SqliteStore) -> None:
     asked: list[float] = []
 
@@ -249,7 +248,6 @@ def test_failed_turn_can_be_continued(server: TemporalServer, store: SqliteStore
     assert set(world.began.values()) == {1}
 
 
-@pytest.mark.slow
 def test_bounds_hold_across_continued_workflows(server: TemporalServer, store: SqliteStore) -> None:
     world = World()
 
@@ -268,7 +266,6 @@ def test_bounds_hold_across_continued_workflows(server: TemporalServer, store: S
     assert sum(world.began.values()) == 6
 
 
-@pytest.mark.slow
 def test_one_turn_per_conversation(server: TemporalServer, store: SqliteStore) -> None:
     world = World()
 
@@ -295,7 +292,6 @@ def test_one_turn_per_conversation(server: TemporalServer, store: SqliteStore) -
     assert Counter(world.began.values()) == {1: 2}
 
 
-@pytest.mark.slow
 def test_stopping_worker_hands_step_over(server: TemporalServer, store: SqliteStore) -> None:
     running = asyncio.Event()
 
@@ -325,7 +321,6 @@ def test_stopping_worker_hands_step_over(server: TemporalServer, store: SqliteSt
     staged(server, store, play)
 
 
-@pytest.mark.slow
 def test_example_runs(server: TemporalServer, tmp_path: Path) -> None:
     example = ROOT / "examples" / "temporal_run.py"
     run = subprocess.run(
