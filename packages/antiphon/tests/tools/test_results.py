@@ -23,11 +23,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
+from antiphon.history import ToolCallResultsEntry
+from antiphon.history.codec import encode_readable
 from antiphon.parts import Document, Image, Native, Text, ToolCallRequest, ToolCallResult, ToolExecutionStatus
 from antiphon.tools.results import (
     MAX_MEDIA_CHARACTERS,
     as_content,
     as_text,
+    is_plain_text,
     size_of,
     to_result,
     truncate_content,
@@ -244,3 +247,33 @@ def test_text_is_legal_json_and_stable(value: Any) -> None:
     text = as_text(value)
     json.loads(text, parse_constant=pytest.fail)
     assert as_text(value) == text
+
+
+class OwnText(str):
+    """A text of another type."""
+
+
+EXTRAS = ("native", "source")
+ODD: tuple[Any, ...] = (5, b"x", True, (), [], {}, {"openai-chat": 5}, "x\ud800", OwnText("x"), "pending")
+
+
+def test_a_plain_result_is_read_back_as_it_is() -> None:
+    plain = to_result(CALL, "Rain, 7 degrees")
+    (text,) = plain.content
+    odd = [
+        *(
+            msgspec.structs.replace(plain, **{name: value})
+            for name in ("tool_name", "status", "content", *EXTRAS)
+            for value in ODD
+        ),
+        *(
+            msgspec.structs.replace(plain, content=(msgspec.structs.replace(text, **{name: value}),))
+            for name in ("text", *EXTRAS)
+            for value in ODD
+        ),
+        msgspec.structs.replace(plain, content=[text]),
+    ]
+    wrong = [result for result in odd if encode_readable(ToolCallResultsEntry((result,))) is None]
+    assert is_plain_text(plain)
+    assert len(wrong) > len(odd) / 2
+    assert [result for result in wrong if is_plain_text(result)] == []

@@ -62,16 +62,19 @@ def to_result(call: ToolCallRequest, value: Any) -> ToolCallResult:
 
 def is_plain_text(result: ToolCallResult) -> bool:
     """Whether a result is one ASCII text, as most are: it is stored and read back as it is."""
-    if len(result.content) != 1 or result.native or type(result.tool_name) is not str:
+    if type(result.content) is not tuple or len(result.content) != 1 or type(result.content[0]) is not Text:
         return False
     text = result.content[0]
     return (
-        type(text) is Text
-        and type(text.text) is str
+        type(text.text) is str
         and text.text.isascii()
-        and not text.native
+        and text.native is None
+        and text.source is None
+        and type(result.tool_name) is str
+        and result.tool_name.isascii()
         and type(result.status) is ToolExecutionStatus
-        and type(result.content) is tuple
+        and result.native is None
+        and result.source is None
     )
 
 
