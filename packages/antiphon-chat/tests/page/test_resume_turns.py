@@ -21,9 +21,9 @@ from antiphon.providers import ProviderCallOptions
 from antiphon.providers.scripted import call
 from antiphon.tools.call_runner import UNKNOWN_OUTCOME
 from antiphon.wire import ProviderError
-from antiphon_chat.page.drawn_text import DrawnText
 from antiphon_chat.page.live_conversation import LiveConversation
 from antiphon_chat.page.open_conversations import OpenConversations
+from antiphon_chat.page.rendered_text import RenderedText
 from page.killed_server import answer, tools
 from page.rig import Browser, Gate, names, served, text, until_finished
 from support.waiting import SECONDS, until
@@ -317,7 +317,7 @@ def test_a_full_disk_is_reported_and_ends_the_turn() -> None:
         assert finished.error is not None
         assert finished.error.code == "StoreFull"
         assert live.version == chat.history.version == room
-        return [type(event).__name__ for event in entries_seen if not isinstance(event, DrawnText)]
+        return [type(event).__name__ for event in entries_seen if not isinstance(event, RenderedText)]
 
     assert asyncio.run(played(0)) == ["TurnStarted", "TurnFailed", "LoopFinished"]
     assert asyncio.run(played(1)) == ["TurnStarted", "EntryAppended", "RoundStarted", "TurnFailed", "LoopFinished"]

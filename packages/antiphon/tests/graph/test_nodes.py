@@ -125,7 +125,7 @@ class Remember(ConversationNode):
     """A custom node."""
 
     async def work(self, step: GraphStep) -> dict[str, Any]:
-        if not step.replayed_entries:
+        if not step.earlier_entries:
             step.mark()
             step.chat.history.set_memory_notebook("Likes rain.")
         return {"plan": "remembered"}

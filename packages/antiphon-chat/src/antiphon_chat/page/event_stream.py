@@ -24,8 +24,8 @@ from antiphon.conversation.events import LoopEvent, LoopFinished, TextDelta, Thi
 from antiphon.conversation.turn import EntryPosition
 from antiphon.history import HistoryEntry, RollbackEntry, ToolCallFinishedEntry, ToolCallStartedEntry
 from antiphon.prices.table import PriceTable
-from antiphon_chat.page.drawn_text import DrawnText
 from antiphon_chat.page.history_view import entry_json
+from antiphon_chat.page.rendered_text import RenderedText
 
 CAPACITY = 4096
 """How many events are kept."""
@@ -68,7 +68,7 @@ class TitleWritten(Struct, frozen=True, tag=True):
     title: str
 
 
-ChatEvent: TypeAlias = LoopEvent | TurnStarted | EntryAppended | DrawnText | TurnFailed | TitleWritten
+ChatEvent: TypeAlias = LoopEvent | TurnStarted | EntryAppended | RenderedText | TurnFailed | TitleWritten
 
 
 class NumberedEvent(Struct, frozen=True):
@@ -159,7 +159,7 @@ def frames(found: Sequence[NumberedEvent]) -> list[bytes]:
             )
         else:
             data = msgspec.json.encode(event)
-        name = "TextDelta" if type(event) is DrawnText else type(event).__name__
+        name = "TextDelta" if type(event) is RenderedText else type(event).__name__
         gathered.append(b"id: %d\nevent: %s\ndata: %s\n\n" % (one.id, name.encode(), data))
         size += len(data)
         if size >= _CHUNK_BYTES:
@@ -181,12 +181,12 @@ def _merge_deltas(kept: Sequence[NumberedEvent]) -> Iterator[NumberedEvent]:
                 words = open_one.event.text + event.text
                 open_one = NumberedEvent(one.id, open_one.first, type(event)(words))
                 continue
-            if isinstance(event, DrawnText) and isinstance(open_one.event, DrawnText):
+            if isinstance(event, RenderedText) and isinstance(open_one.event, RenderedText):
                 open_one = NumberedEvent(one.id, open_one.first, open_one.event.followed_by(event))
                 continue
             yield open_one
             open_one = None
-        if isinstance(event, TextDelta | ThinkingDelta | DrawnText):
+        if isinstance(event, TextDelta | ThinkingDelta | RenderedText):
             open_one = one
         else:
             yield one

@@ -4,7 +4,7 @@ A turn is a task of the server, not of a request: the client may disconnect, com
 the event loop of this process and, if they take longer, under the lock `writing`. If another process writes the same log, the
 lock of the store decides, and one of the two gets a conflict.
 
-A log in a remote store is read and written in a thread (`run_off_loop`), one at a time and never while a turn runs: the turn
+A log in a remote store is read and written in a thread (`run_store_call`), one at a time and never while a turn runs: the turn
 appends in the event loop, and a log has one writer.
 
 The model chosen for a conversation is recorded in its log, so it is the same after a restart.
@@ -30,7 +30,6 @@ from antiphon.prices.table import PriceTable
 from antiphon.providers.presets import PRESETS
 from antiphon.threads import STORES
 from antiphon.wire.output import ProviderError
-from antiphon_chat.page.drawn_text import TextDrawing
 from antiphon_chat.page.event_stream import (
     GONE,
     RESET,
@@ -41,6 +40,7 @@ from antiphon_chat.page.event_stream import (
     TurnStarted,
     frames,
 )
+from antiphon_chat.page.rendered_text import TextRendering
 from antiphon_chat.shared.compactions import count_shortened
 from antiphon_chat.shared.models import record_model
 from antiphon_chat.shared.partial_answers import PartialAnswers
@@ -85,7 +85,7 @@ class LiveConversation:
         self.last_used = time.monotonic()
         self._is_local = is_local
         self._store_lock = asyncio.Lock()
-        self._drawing = TextDrawing(self.events.add)
+        self._drawing = TextRendering(self.events.add)
         self._partial = (partial_answers or PartialAnswers(None)).writer(chat)
         self._task: asyncio.Task[None] | None = None
         self._replay: Replay | None = None
@@ -125,7 +125,7 @@ class LiveConversation:
         """Whether the event loop appends to the log: a turn is running, or a title is being written."""
         return self.is_running or (self._title_task is not None and not self._title_task.done())
 
-    async def run_off_loop(self, work: Callable[[], T]) -> T:
+    async def run_store_call(self, work: Callable[[], T]) -> T:
         """Read or write the log without blocking other requests."""
         if self._is_local or self._appends_here:
             return work()
@@ -140,7 +140,7 @@ class LiveConversation:
         """Take in what others appended to the stored conversation, unless a turn is running here."""
         self.last_used = time.monotonic()
         if not self.is_running:
-            await self.run_off_loop(
+            await self.run_store_call(
                 lambda: self.is_running or self.chat.history.refresh()
             )  # a turn may begin before we can
             self.publish_entries()
@@ -153,7 +153,7 @@ class LiveConversation:
     async def set_model(self, model: str) -> None:
         """Use another model from the next round on."""
         if model != self.chat.model:
-            await self.run_off_loop(lambda: record_model(self.chat.history, model))
+            await self.run_store_call(lambda: record_model(self.chat.history, model))
             self.chat.model = model
             self.publish_entries()
 
@@ -177,7 +177,7 @@ class LiveConversation:
 
     async def start_replay(self, replay: Replay, model: str, admit_turn: Callable[[], Awaitable[None]]) -> int:
         """Run a replay in this conversation, a fork at its point; `admit_turn` is called before each further turn."""
-        await self.run_off_loop(lambda: replay.start(model, self.chat.history))
+        await self.run_store_call(lambda: replay.start(model, self.chat.history))
         replay.equip(self.chat)
         self._replay, self._admit_turn = replay, admit_turn
         return await self.start_turn()

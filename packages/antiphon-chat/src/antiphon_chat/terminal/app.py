@@ -150,14 +150,14 @@ class TerminalChat:
     async def play(self, content: Sequence[InputPart] = ()) -> None:
         """Run a turn, asking for approval where needed."""
         self.session.setup.retry_rejected_keys()
-        finished = await self._played(content)
+        finished = await self._run_turn(content)
         while finished.reason == "approval":
             try:
                 await self._decide()
             except DecisionSkipped:
                 self.say("Approval still pending. /retry to decide, or send a new message.", "yellow")
                 return
-            finished = await self._played(())
+            finished = await self._run_turn(())
 
     def expand(self, back: int = 1) -> None:
         """Expand a collapsed block, counted from the last."""
@@ -285,7 +285,7 @@ class TerminalChat:
 
     # Turns.
 
-    async def _played(self, content: Sequence[InputPart]) -> RunResult:
+    async def _run_turn(self, content: Sequence[InputPart]) -> RunResult:
         view: View = PlainView(shows_calls=True) if isinstance(self.editor, PlainInput) else self._turn_view
         return await run_turn(self.session, view, content)
 

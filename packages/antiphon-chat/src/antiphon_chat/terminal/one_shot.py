@@ -75,7 +75,7 @@ def _ended(session: ChatSession, finished: RunResult) -> int:
     if finished.reason == "failed":
         return 1  # the view has reported the error
     if not (session.chat.turn.refusal or session.chat.turn.answer).strip():
-        reason = _without_text(session, finished)
+        reason = _explain_empty_answer(session, finished)
         write_error(f"antiphon: {translate('no answer: {reason}', reason=reason)}")
         return 1
     if finished.reason in END_MESSAGES:
@@ -83,7 +83,7 @@ def _ended(session: ChatSession, finished: RunResult) -> int:
     return 0
 
 
-def _without_text(session: ChatSession, finished: RunResult) -> str:
+def _explain_empty_answer(session: ChatSession, finished: RunResult) -> str:
     """Why there is no text to print."""
     output = session.chat.turn.output
     others = (

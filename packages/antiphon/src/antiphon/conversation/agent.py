@@ -310,7 +310,7 @@ class AgentTeam(Participants):
         return any(registry.sources or len(registry) for registry in self._registries.values())
 
     @property
-    def is_set(self) -> bool:
+    def needs_no_setup(self) -> bool:
         return False
 
     async def enter(self) -> tuple[str, str] | None:

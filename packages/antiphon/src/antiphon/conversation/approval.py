@@ -19,7 +19,7 @@ from msgspec import Struct, structs
 from antiphon.conversation.turn import Turn
 from antiphon.errors import ConversationError
 from antiphon.history import AgentHistory, HumanDecisionEntry
-from antiphon.tools.call_runner import CallState
+from antiphon.tools.call_runner import ToolCallState
 
 Verb: TypeAlias = Literal["approve", "deny", "edit"]
 
@@ -76,12 +76,12 @@ def _entry_for(turn: Turn, decision: Decision) -> HumanDecisionEntry:
     return HumanDecisionEntry(decision.tool_call_id, decision.decision, decision.reason, arguments)
 
 
-def _can_be_decided(state: CallState) -> bool:
+def _can_be_decided(state: ToolCallState) -> bool:
     # A call without a recorded request can be decided too: turns that older versions suspended have none.
     return state.needs_approval or (state.started is None and state.result is None)
 
 
-def _arguments_text(state: CallState, arguments: dict[str, Any] | str) -> str:
+def _arguments_text(state: ToolCallState, arguments: dict[str, Any] | str) -> str:
     """The new arguments as JSON text (free text for a free-form call). They are validated when the call runs."""
     try:
         text = arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()

@@ -22,11 +22,11 @@ from antiphon.context import LiveContext, LiveContextOptions, LiveContextRendere
 from antiphon.context.live import RenderedContextEntry
 from antiphon.conversation.compaction.recall import offer_recall
 from antiphon.conversation.compaction.token_check import CompactionSetting, TokenCheck
-from antiphon.conversation.message import ThreadView
+from antiphon.conversation.message import MessageList
 from antiphon.conversation.model_call import EmbeddedCallPolicy, ModelCall, ReportNotes
 from antiphon.conversation.model_settings import SettingsLike, check_model, read_settings
 from antiphon.conversation.run import RunTotals, SideAnswer
-from antiphon.conversation.run_meter import CallPrice, current_meter
+from antiphon.conversation.run_meter import ModelCallPrice, current_meter
 from antiphon.conversation.turn import AGENT_CHANNEL, Turn, find_call_state
 from antiphon.errors import ApprovalPending, CallRefused, ConversationError
 from antiphon.history import (
@@ -46,7 +46,7 @@ from antiphon.parts import Text, ToolCallRequest, ToolCallResult
 from antiphon.prices import PriceTable
 from antiphon.providers.call import CallReport, ProviderCallOptions
 from antiphon.providers.client import ProviderClient
-from antiphon.tools.call_runner import CallRunner, note_edit
+from antiphon.tools.call_runner import ToolCallRunner, note_edit
 from antiphon.tools.context import State
 from antiphon.tools.executor import ToolExecutor
 from antiphon.tools.hooks import Hook
@@ -65,7 +65,7 @@ LiveScreenSource: TypeAlias = str | Callable[[], str | None] | None
 _SETTINGS = ModelRequest()
 
 
-class Conversation(SyncClosable, ThreadView, TokenCheck, Generic[State]):
+class Conversation(SyncClosable, MessageList, TokenCheck, Generic[State]):
     """One thread with a model.
 
     `model` is a name (`anthropic/claude-…`, a route or role of the `provider`) or a `ProviderClient`; by default the first
@@ -129,7 +129,7 @@ class Conversation(SyncClosable, ThreadView, TokenCheck, Generic[State]):
         """Whether an agent made this conversation for itself: connections and tools are closed after each of its runs."""
         self._context_options = context_options or LiveContextOptions()
         self.call_options = structs.replace(call_options or ProviderCallOptions())  # its own: it may be changed
-        ThreadView.__init__(self, LiveContextRenderer(self._ledger))
+        MessageList.__init__(self, LiveContextRenderer(self._ledger))
         self.prices = prices
         self.used_call_ids: set[str] = set()
         """The ids of all calls so far, rolled back or not: a new call gets another one."""
@@ -331,13 +331,13 @@ class Conversation(SyncClosable, ThreadView, TokenCheck, Generic[State]):
             raise CallRefused(f"no {purpose}: {call.ended} ended the call")
         return call.answer
 
-    def price_call(self, model: str | ProviderClient | None, prompt_tokens: int) -> CallPrice:
+    def price_call(self, model: str | ProviderClient | None, prompt_tokens: int) -> ModelCallPrice:
         """The price of a call with a prompt of that size. Raises `ConversationError` if it is not known."""
         client, name = self.resolve_model(model)
         output = self.turn.output
         usage = output.metadata.usage if output is not None and output.metadata is not None else None
         cached = usage.cached_tokens if usage is not None else 0
-        return CallPrice.of(client.origins_of(name), self.prices, prompt_tokens, cached)
+        return ModelCallPrice.of(client.origins_of(name), self.prices, prompt_tokens, cached)
 
     def _call_settings(self, settings: SettingsLike | None) -> ModelRequest | None:
         return None if settings is None else read_settings(settings, self.settings)
@@ -407,10 +407,10 @@ class Conversation(SyncClosable, ThreadView, TokenCheck, Generic[State]):
             if state.result is not None
         ]
 
-    def call_runner(self, executor: ToolExecutor, round: int, source: str = "") -> CallRunner:  # noqa: A002 - as in the design
-        """A `CallRunner` for calls of this conversation with the tools of `executor`."""
+    def call_runner(self, executor: ToolExecutor, round: int, source: str = "") -> ToolCallRunner:  # noqa: A002 - as in the design
+        """A `ToolCallRunner` for calls of this conversation with the tools of `executor`."""
         provider = self._provider if self._provider is not None else self._own_client
-        return CallRunner(self.history, executor, self.key, round, source, self._model or None, provider)
+        return ToolCallRunner(self.history, executor, self.key, round, source, self._model or None, provider)
 
     def execute_tool_calls_sync(self, calls: Sequence[ToolCallRequest] | None = None) -> list[ToolCallResult]:
         """`execute_tool_calls` from code that does not await."""

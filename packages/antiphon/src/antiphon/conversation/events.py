@@ -328,7 +328,7 @@ class EventListener:
 
 
 class TurnEvents:
-    """What happens in a turn, as events: the deltas of its answers, and its tool calls (it observes a `CallRunner`)."""
+    """What happens in a turn, as events: the deltas of its answers, and its tool calls (it observes a `ToolCallRunner`)."""
 
     def __init__(
         self, emit: Callable[[LoopEvent], None], chat: Conversation, output: OutputRequest[Any] | None

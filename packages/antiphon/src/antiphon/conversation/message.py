@@ -1,5 +1,5 @@
 """Messages: `make_entry` makes an entry of one, checked by role before it reaches the log, and `PartsTracker` one of an
-answer, of its deltas; `ThreadView` adds and shows them."""
+answer, of its deltas; `MessageList` adds and shows them."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def _text(part: object) -> str:
     raise ConversationError(f"a system instruction is text, not {type(part).__name__}")
 
 
-class ThreadView:
+class MessageList:
     """The messages of a thread: what a conversation has in it."""
 
     history: AgentHistory

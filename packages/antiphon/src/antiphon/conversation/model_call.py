@@ -24,7 +24,7 @@ from antiphon.context import LiveContext
 from antiphon.context.model_usage import ModelCallUsage, estimate, with_model_calls
 from antiphon.conversation.message import PartsTracker
 from antiphon.conversation.run import SideAnswer
-from antiphon.conversation.run_meter import CallAllowance
+from antiphon.conversation.run_meter import ModelCallAllowance
 from antiphon.conversation.turn import FAILED, INTERRUPTED
 from antiphon.errors import ConversationError
 from antiphon.history import ContextEntry, DebugLogEntry, EntryMetadata
@@ -75,7 +75,7 @@ class ModelCall:
         executor: ToolExecutor | None = None,
         ended: str = "",
         purpose: str = "",
-        allowance: CallAllowance | None = None,
+        allowance: ModelCallAllowance | None = None,
         seconds: float | None = None,
         on_retry: Callable[[Any], None] | None = None,
     ) -> None:

@@ -5,7 +5,7 @@ works as a tool has a meter of its own whose `caller` is the meter of the run: i
 caller's, and what it uses counts for both at once.
 
 Money is checked in three steps. Before a call, its prompt is priced, and the answer may be as long as what is left can pay
-(`CallAllowance.max_output_tokens`), so that the provider itself stops. While it streams, deltas are counted, and a call that
+(`ModelCallAllowance.max_output_tokens`), so that the provider itself stops. While it streams, deltas are counted, and a call that
 passes what is left is ended. And the price of one last answer is held back, so that a run ends with an answer; if not even that
 can be paid, it ends without one and says so. A price that is not known is an error before the first call.
 """
@@ -42,12 +42,12 @@ _LONG_ANSWER_TOKENS = 32_000
 _SAMPLE_TOKENS = 1_000
 
 
-class CallAllowance:
+class ModelCallAllowance:
     """What one call of a limited run may use, and what it has used by our own count."""
 
     __slots__ = ("_meter", "_price", "_reported", "_tokens", "has_shortened", "max_output_tokens", "prompt_tokens")
 
-    def __init__(self, meter: RunMeter, prompt_tokens: int, price: CallPrice | None, most: int | None) -> None:
+    def __init__(self, meter: RunMeter, prompt_tokens: int, price: ModelCallPrice | None, most: int | None) -> None:
         self._meter = meter
         self._price = price
         self._tokens = 0.0
@@ -109,7 +109,7 @@ class CallAllowance:
         return missing if missing.total else None
 
 
-class CallPrice:
+class ModelCallPrice:
     """The price of a call: of its prompt, and of each token of its answer. Of several targets, the highest."""
 
     __slots__ = ("per_token", "prompt")
@@ -121,7 +121,7 @@ class CallPrice:
     @classmethod
     def of(
         cls, targets: Iterable[Origin], prices: PriceTable | None, prompt_tokens: int, cached_tokens: int
-    ) -> CallPrice:
+    ) -> ModelCallPrice:
         """Raises `ConversationError` if the price of a target is not known."""
         prompt = per_token = Decimal(0)
         for target in targets:
@@ -174,7 +174,7 @@ class RunMeter:
         self._limits_run = self.counts_tokens or self.limits_calls or self.seconds is not None
         self._totals = totals
         self._caller = caller
-        self.in_flight: set[CallAllowance] = set()
+        self.in_flight: set[ModelCallAllowance] = set()
         """The calls of this run that the log does not have yet."""
         self._started = math.inf
 
@@ -288,7 +288,9 @@ class RunMeter:
 
     # One call.
 
-    def allow(self, price: CallPrice | None, prompt_tokens: int, *, keeps_last_answer: bool) -> CallAllowance | None:
+    def allow(
+        self, price: ModelCallPrice | None, prompt_tokens: int, *, keeps_last_answer: bool
+    ) -> ModelCallAllowance | None:
         """What a call may use; None if the run cannot pay for it, or not for a last answer after it (`keeps_last_answer`)."""
         most: int | None = None
         if price is not None:
@@ -296,11 +298,11 @@ class RunMeter:
             most = price.tokens_for(self.cost_left - held_back)
             if most < _SHORTEST_ANSWER_TOKENS:
                 return None
-        return CallAllowance(self, prompt_tokens, price, most)
+        return ModelCallAllowance(self, prompt_tokens, price, most)
 
     def allow_aside(
-        self, purpose: str, turn: Turn, price: CallPrice | None, prompt_tokens: int
-    ) -> CallAllowance | None:
+        self, purpose: str, turn: Turn, price: ModelCallPrice | None, prompt_tokens: int
+    ) -> ModelCallAllowance | None:
         """What a side call may use; None if nothing limits it. Raises `CallRefused` if the run has nothing left for it."""
         if reached := self.exceeded_by_run(turn):
             raise CallRefused(f"no {purpose}: {reached[0]}: the run has come to its limit")

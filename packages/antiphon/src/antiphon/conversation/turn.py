@@ -34,7 +34,7 @@ from antiphon.history import (
 )
 from antiphon.history.snapshot import EffectiveSpans, effective_entries
 from antiphon.parts import TokenUsage, ToolCallRequest, ToolExecutionStatus
-from antiphon.tools.call_runner import AWAITS, CallState
+from antiphon.tools.call_runner import AWAITS, ToolCallState
 
 AGENT_PREFIX = "agent:"
 """Prefix of the source of entries made by an agent; its name follows."""
@@ -80,7 +80,7 @@ class Turn:
         """How often an answer was requested again because it did not have the requested type."""
         self.is_asked_again = False
         """Whether another answer is requested: the last one did not fit, or a message steers the turn."""
-        self.open_calls: dict[str, CallState] = {}
+        self.open_calls: dict[str, ToolCallState] = {}
         """The calls of the last output that have no results yet, by their ids."""
         self.ended = ""
         """Why the turn was ended before the model was done, if it was."""
@@ -168,7 +168,7 @@ class Turn:
         if (metadata := entry.metadata) is not None and metadata.extra:
             self.ended = end_reason(entry)
         self.open_calls = {
-            part.tool_call_id: CallState(part) for part in entry.content if type(part) is ToolCallRequest
+            part.tool_call_id: ToolCallState(part) for part in entry.content if type(part) is ToolCallRequest
         }
         if self._approval_requested:
             for call_id, state in self.open_calls.items():
@@ -222,9 +222,9 @@ def is_from_person(entry: HistoryEntry) -> bool:
     return starts_turn(entry) and entry.channel != AGENT_CHANNEL  # type: ignore[attr-defined]  # an input
 
 
-def find_call_state(call: ToolCallRequest, snapshot: AgentHistorySnapshot) -> CallState:
+def find_call_state(call: ToolCallRequest, snapshot: AgentHistorySnapshot) -> ToolCallState:
     """The state of a call that is not open in the last turn."""
-    turn, state = Turn(imported=snapshot.imported), CallState(call)
+    turn, state = Turn(imported=snapshot.imported), ToolCallState(call)
     turn.open_calls[call.tool_call_id] = state
     for entry in snapshot.effective:
         if isinstance(entry, ToolCallResultsEntry):

@@ -1,6 +1,6 @@
 """`TurnRunner`: runs one turn to its end, from whatever state the log has.
 
-It is one loop: if calls are open, run them (`CallRunner`); if the model must be called, call it; else the turn is over. Each
+It is one loop: if calls are open, run them (`ToolCallRunner`); if the model must be called, call it; else the turn is over. Each
 step is in the log before the next one, so after a crash another runner continues from there.
 
 An interruption is a cancellation: the partial answer is kept and marked, running tools are cancelled or awaited, and every call
@@ -35,7 +35,7 @@ from antiphon.conversation.events import (
 from antiphon.conversation.inbox import admit
 from antiphon.conversation.model_call import ModelCall
 from antiphon.conversation.run import RunLimits
-from antiphon.conversation.run_meter import CallAllowance, RunMeter, current_meter
+from antiphon.conversation.run_meter import ModelCallAllowance, RunMeter, current_meter
 from antiphon.conversation.turn import AGENT_PREFIX, FAILED, INTERRUPTED, REFUSAL, Turn
 from antiphon.errors import CallRefused, ContextLimitReached
 from antiphon.history import (
@@ -50,7 +50,7 @@ from antiphon.history import (
     ToolCallResultsEntry,
     ToolCallStartedEntry,
 )
-from antiphon.tools.call_runner import CallPlan, CallRunner, OnInterrupt, close_calls
+from antiphon.tools.call_runner import OnInterrupt, ToolCallPlan, ToolCallRunner, close_calls
 from antiphon.tools.executor import ToolExecutor
 from antiphon.wire.request import ModelRequest, ToolChoice, ToolDefinition
 
@@ -119,7 +119,7 @@ class Participants:
         return bool(self.chat.registry.sources or len(self.chat.registry))
 
     @property
-    def is_set(self) -> bool:
+    def needs_no_setup(self) -> bool:
         """Whether `enter` and `open` have nothing to do."""
         return not self.chat.registry.sources
 
@@ -214,11 +214,11 @@ class TurnRunner:
         finally:
             current_meter.reset(token)
 
-    def plan(self) -> CallPlan:
+    def plan(self) -> ToolCallPlan:
         """What to do with the calls of the last output; changes nothing."""
         turn = self._chat.turn
         if turn.ended or turn.has_failed:
-            return CallPlan([], [], [])
+            return ToolCallPlan([], [], [])
         return self._call_runner(turn).plan(turn.open_calls.values(), self._over_limit(turn))
 
     def close_calls(self, reason: str, ended: str = "") -> None:
@@ -276,7 +276,7 @@ class TurnRunner:
     async def _call_model(self, turn: Turn) -> None:
         """One call of the model: without tools, if the run has come to a limit."""
         chat, participants = self._chat, self._participants
-        if not participants.is_set and (switched := await participants.enter()):
+        if not participants.needs_no_setup and (switched := await participants.enter()):
             self._emit(AgentSwitched(*switched))
         speaker = participants.speaker
         source, model, tools, executor = speaker.source, speaker.model, speaker.tools, speaker.executor
@@ -290,7 +290,7 @@ class TurnRunner:
         if chat.measures_tokens:
             compaction = await chat.check_tokens(notice, tools, model)
             limit, notice = self.meter.exceeded(turn) or (None, "")  # a summary counts for the limits
-        allowance: CallAllowance | None = None
+        allowance: ModelCallAllowance | None = None
         if self.meter.counts_tokens:
             limit, notice, allowance = self._allow(turn, limit, notice, model, has_tools=bool(tools))
             if allowance is None:
@@ -342,7 +342,7 @@ class TurnRunner:
         model: str | ProviderClient | None,
         *,
         has_tools: bool,
-    ) -> tuple[EndReason | None, str, CallAllowance | None]:
+    ) -> tuple[EndReason | None, str, ModelCallAllowance | None]:
         """What the next call may use. If the run cannot pay for it and a last answer after it, it is the last one."""
         chat, meter = self._chat, self.meter
         tokens = chat.tokens
@@ -356,7 +356,7 @@ class TurnRunner:
 
     async def _run_calls(self, turn: Turn) -> EndReason | None:
         """Run what can be run and append the results; what they wait for if some do: a person, or a result from outside."""
-        if not self._participants.is_set:
+        if not self._participants.needs_no_setup:
             await self._participants.open()
         over_limit = self._over_limit(turn) if self.meter.limits_calls else _NOTHING
         plan = await self._call_runner(turn).run(list(turn.open_calls.values()), over_limit)
@@ -365,7 +365,7 @@ class TurnRunner:
             return "approval"
         return "waiting" if plan.waiting else None
 
-    def _call_runner(self, turn: Turn) -> CallRunner:
+    def _call_runner(self, turn: Turn) -> ToolCallRunner:
         executor = self._participants.executor
         if self._output is not None:
             executor = self._output.executor(executor)

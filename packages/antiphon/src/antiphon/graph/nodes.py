@@ -2,7 +2,7 @@
 
 The state holds the id of a conversation and the version of its log that the graph has seen, so a checkpoint has the same size
 after a thousand steps. LangGraph may run a node again after a crash: a node calls `step.mark()` before it writes, and finds in
-`step.replayed_entries` what it wrote the last time.
+`step.earlier_entries` what it wrote the last time.
 
 Nodes are LangChain runnables, because LangGraph then calls them the way the graph was called: awaited or not.
 """
@@ -130,7 +130,7 @@ class NodeParticipants(Participants):
         return tuple(known[name] for name in self._tool_names)
 
     @property
-    def is_set(self) -> bool:
+    def needs_no_setup(self) -> bool:
         return False
 
     async def enter(self) -> tuple[str, str] | None:
@@ -236,7 +236,7 @@ class AskNode(ConversationNode):
         self._by = by
 
     async def work(self, step: GraphStep) -> Mapping[str, Any] | None:
-        if any(isinstance(entry, ModelInputEntry) for entry in step.replayed_entries):
+        if any(isinstance(entry, ModelInputEntry) for entry in step.earlier_entries):
             return None
         source = self._question if self._question is not None else step.state.get("question")
         text = source(step.state) if callable(source) else source
@@ -280,7 +280,7 @@ class HumanNode(ConversationNode):
         loop = ToolLoop(step.chat)
         # A decision recorded before a crash must not be read as a message when the node runs again.
         awaiting_approval = bool(loop.pending) or any(
-            isinstance(entry, HumanDecisionEntry) for entry in step.replayed_entries
+            isinstance(entry, HumanDecisionEntry) for entry in step.earlier_entries
         )
         problem = ""
         while True:
@@ -314,7 +314,7 @@ class HumanNode(ConversationNode):
         return question
 
     def _add_message(self, step: GraphStep, answer: Any) -> None:
-        if any(isinstance(entry, ModelInputEntry) for entry in step.replayed_entries):
+        if any(isinstance(entry, ModelInputEntry) for entry in step.earlier_entries):
             return
         content = answer["say"] if _is_message(answer) else answer
         entry = make_entry("user", content if isinstance(content, list | tuple) else (content,))
@@ -336,7 +336,7 @@ def decisions_from(answer: Any, pending: Sequence[ToolCallRequest], step: GraphS
         answer = {call.tool_call_id: answer for call in pending}
     if not isinstance(answer, Mapping):
         raise GraphError(f"expected 'approve', 'deny' or a mapping from call ids to decisions, got {answer!r}")
-    decided = {entry.tool_call_id for entry in step.replayed_entries if isinstance(entry, HumanDecisionEntry)}
+    decided = {entry.tool_call_id for entry in step.earlier_entries if isinstance(entry, HumanDecisionEntry)}
     known = {call.tool_call_id for call in pending}
     decisions: list[Decision] = []
     for call_id, given in answer.items():

@@ -300,7 +300,7 @@ class GraphStep:
     @property
     def has_unseen_work(self) -> bool:
         """Whether the log contains work the graph has not seen. Settings do not count."""
-        return self.status == "kept" or any(type(entry) not in SETTING_KINDS for entry in self.replayed_entries)
+        return self.status == "kept" or any(type(entry) not in SETTING_KINDS for entry in self.earlier_entries)
 
     def mark(self) -> None:
         """Record that this step starts, unless that is recorded already. Call it before you write."""
@@ -308,7 +308,7 @@ class GraphStep:
             self._mark = record_step(self.chat.history, self.task, int(self.state["version"]))
 
     @property
-    def replayed_entries(self) -> list[HistoryEntry]:
+    def earlier_entries(self) -> list[HistoryEntry]:
         """The effective entries this step wrote when it ran before."""
         if self.status != "resumed" or self._mark is None:
             return []

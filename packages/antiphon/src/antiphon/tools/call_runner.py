@@ -1,4 +1,4 @@
-"""`CallRunner`: the only code that starts a model's call. Loop, graph, durable runs and `execute_tool_calls` all use it.
+"""`ToolCallRunner`: the only code that starts a model's call. Loop, graph, durable runs and `execute_tool_calls` all use it.
 
 It reads the state of each call from the log and decides from that alone, so a process that resumes a turn does what the first
 one would have done:
@@ -70,7 +70,7 @@ _NOTHING_HASHED = hashlib.sha256()
 """Copied, which is quicker than a new one."""
 
 
-class CallState(Struct, eq=False):
+class ToolCallState(Struct, eq=False):
     """A call and its state in the log."""
 
     call: ToolCallRequest
@@ -93,17 +93,17 @@ class CallState(Struct, eq=False):
         return self.approval_requested and self.decision is None and self.result is None
 
 
-class CallPlan(Struct):
+class ToolCallPlan(Struct):
     """What to do with the calls of an output."""
 
-    settled: list[tuple[CallState, ToolCallResult]]
+    settled: list[tuple[ToolCallState, ToolCallResult]]
     """Calls that do not run (again), with their results."""
-    to_run: list[CallState]
-    pending: list[CallState]
+    to_run: list[ToolCallState]
+    pending: list[ToolCallState]
     """Calls that wait for a person."""
-    waiting: list[CallState] = []
+    waiting: list[ToolCallState] = []
     """Calls that wait for a result from outside."""
-    interrupted: list[CallState] = []
+    interrupted: list[ToolCallState] = []
     """Calls that a crash interrupted, and whose tool can say what became of them."""
 
     @property
@@ -111,14 +111,14 @@ class CallPlan(Struct):
         return tuple([state.call for state in self.pending])
 
 
-class CallRunObserver(CallObserver, Protocol):
+class ToolCallRunObserver(CallObserver, Protocol):
     """A `CallObserver` that also gets the calls which were answered without running."""
 
     def settled(self, call: ToolCallRequest, result: ToolCallResult) -> None:
         """The call was not run; its result has the reason."""
 
 
-class CallRunner(Struct, eq=False):
+class ToolCallRunner(Struct, eq=False):
     """Runs the calls of one output of a conversation.
 
     `conversation_key` keeps its idempotency keys apart from those of all other conversations; `source` is the agent that made the
@@ -132,15 +132,15 @@ class CallRunner(Struct, eq=False):
     source: str = ""
     model: str | ProviderClient | None = None
     provider: ProviderClient | None = None
-    observer: CallRunObserver | None = None
+    observer: ToolCallRunObserver | None = None
     on_interrupt: OnInterrupt = "cancel"
     _remaining: int = 0
     _has_later: bool = False
-    _running: dict[str, CallState] = {}
+    _running: dict[str, ToolCallState] = {}
 
-    def plan(self, calls: Collection[CallState], refusals: Mapping[str, str] = _NO_REFUSALS) -> CallPlan:
+    def plan(self, calls: Collection[ToolCallState], refusals: Mapping[str, str] = _NO_REFUSALS) -> ToolCallPlan:
         """What to do with the calls; changes nothing. `refusals` gives a reason for each call that must not run."""
-        plan = CallPlan([], [], [])
+        plan = ToolCallPlan([], [], [])
         executor = self.executor
         for state in calls:
             call, decision = state.call, state.decision
@@ -163,7 +163,7 @@ class CallRunner(Struct, eq=False):
                 plan.to_run.append(state)
         return plan
 
-    async def run(self, calls: Collection[CallState], refusals: Mapping[str, str] = _NO_REFUSALS) -> CallPlan:
+    async def run(self, calls: Collection[ToolCallState], refusals: Mapping[str, str] = _NO_REFUSALS) -> ToolCallPlan:
         """Run what can run, and append the results of all calls unless some wait for a person.
 
         Cancelled, it leaves the results that came in by then in the states of their calls.
@@ -227,7 +227,7 @@ class CallRunner(Struct, eq=False):
         """Whether a call was started in this conversation, and not in the one it was forked from."""
         return started.idempotency_key.startswith(f"{self.conversation_key}:")
 
-    def _can_be_asked(self, state: CallState, tool: Tool | None) -> bool:
+    def _can_be_asked(self, state: ToolCallState, tool: Tool | None) -> bool:
         return (
             tool is not None
             and tool.reconcile is not None
@@ -236,7 +236,7 @@ class CallRunner(Struct, eq=False):
             and (state.decision is None or state.decision.decision != "deny")
         )
 
-    async def _ask_outcomes(self, plan: CallPlan) -> None:
+    async def _ask_outcomes(self, plan: ToolCallPlan) -> None:
         """Ask what became of the calls that a crash interrupted: they have a result, run again, wait, or stay unknown."""
         outcomes = await asyncio.gather(*(self._ask_outcome(state) for state in plan.interrupted))
         for state, settled in zip(plan.interrupted, outcomes, strict=True):
@@ -250,7 +250,7 @@ class CallRunner(Struct, eq=False):
             else:
                 plan.settled.append((state, _failed(state.call, UNKNOWN_OUTCOME)))
 
-    async def _ask_outcome(self, state: CallState) -> Settled:
+    async def _ask_outcome(self, state: ToolCallState) -> Settled:
         started, tool = state.started, self.executor.registry.get(state.call.tool_name)
         assert started is not None, "it was planned as interrupted"
         assert tool is not None, "it was planned as interrupted"
@@ -266,7 +266,7 @@ class CallRunner(Struct, eq=False):
         context = structs.replace(scope, tool_call_id=call.tool_call_id, idempotency_key=started.idempotency_key)
         return await ask_outcome(tool.reconcile, call, context, tool.timeout, executor.grace)
 
-    async def _take_results(self, plan: CallPlan) -> None:
+    async def _take_results(self, plan: ToolCallPlan) -> None:
         """Take the results that came from outside."""
         items = {item.key: item for item in self.history.inbox.items() if item.kind == "result"}
         for state in [state for state in plan.waiting if state.call.tool_call_id in items]:
@@ -276,7 +276,7 @@ class CallRunner(Struct, eq=False):
             self.history.inbox.remove([item.key])
             plan.waiting.remove(state)
 
-    async def _record(self, state: CallState, result: ToolCallResult, how: str) -> None:
+    async def _record(self, state: ToolCallState, result: ToolCallResult, how: str) -> None:
         """Write down the result of a call that did not come from its tool here, as the hooks leave it."""
         try:
             result = await run_after_tool(self.executor.hooks, state.call, result)
@@ -330,7 +330,7 @@ class CallRunner(Struct, eq=False):
         if self.observer is not None:
             self.observer.finished(call, result, outcome)
 
-    def waits(self, call: ToolCallRequest, state: CallState | None = None) -> None:
+    def waits(self, call: ToolCallRequest, state: ToolCallState | None = None) -> None:
         """Write down that the result of a call comes from outside."""
         state = state or self._running[call.tool_call_id]
         state.is_later = self._has_later = True
@@ -347,7 +347,7 @@ def request_approval(history: AgentHistory, tool_call_ids: Sequence[str], source
     history.append(ApprovalRequestedEntry(tuple(tool_call_ids), metadata=metadata))
 
 
-def append_results(history: AgentHistory, calls: Collection[CallState], source: str = "", ended: str = "") -> None:
+def append_results(history: AgentHistory, calls: Collection[ToolCallState], source: str = "", ended: str = "") -> None:
     """Append the results of calls that all have one; `ended` is why the turn is over with them, if it is."""
     results: list[ToolCallResult] = []
     is_plain = True
@@ -359,7 +359,7 @@ def append_results(history: AgentHistory, calls: Collection[CallState], source: 
     history.append(entry, is_checked=is_plain)
 
 
-def _results_metadata(calls: Collection[CallState], source: str, ended: str) -> EntryMetadata | None:
+def _results_metadata(calls: Collection[ToolCallState], source: str, ended: str) -> EntryMetadata | None:
     """How long the calls took (all together: the longest), which results were cached, and where they failed."""
     durations: dict[str, float] = {}
     longest: float | None = None
@@ -387,7 +387,7 @@ def _results_metadata(calls: Collection[CallState], source: str, ended: str) -> 
 
 
 def close_calls(
-    history: AgentHistory, calls: Collection[CallState], reason: str, source: str = "", ended: str = ""
+    history: AgentHistory, calls: Collection[ToolCallState], reason: str, source: str = "", ended: str = ""
 ) -> None:
     """Give calls that will not run a result with the reason."""
     for state in calls:
@@ -395,7 +395,7 @@ def close_calls(
     append_results(history, calls, source, ended)
 
 
-def final_result(state: CallState, tool: Tool | None) -> ToolCallResult | None:
+def final_result(state: ToolCallState, tool: Tool | None) -> ToolCallResult | None:
     """The result of a call that must not run (again), or None if it may run."""
     if state.result is not None:
         return state.result
@@ -409,7 +409,7 @@ def final_result(state: CallState, tool: Tool | None) -> ToolCallResult | None:
     return None
 
 
-def closing_result(state: CallState, reason: str, running: str) -> ToolCallResult:
+def closing_result(state: ToolCallState, reason: str, running: str) -> ToolCallResult:
     """The result of a call that is not waited for; `running` is the text for one that was started."""
     if state.started is not None and state.result is None:
         return _failed(state.call, NOT_COME if state.is_later else running)
@@ -421,14 +421,14 @@ def skipped_result(call: ToolCallRequest, reason: str) -> ToolCallResult:
     return ToolCallResult.of(call, f"{NOT_RUN}{reason}.", status=ToolExecutionStatus.SKIPPED)
 
 
-def apply_edit(state: CallState) -> ToolCallRequest:
+def apply_edit(state: ToolCallState) -> ToolCallRequest:
     """The call with the arguments that a person gave it, if one did."""
     if state.decision is not None and state.decision.arguments is not None:
         return structs.replace(state.call, arguments=state.decision.arguments)
     return state.call
 
 
-def note_edit(state: CallState, result: ToolCallResult) -> ToolCallResult:
+def note_edit(state: ToolCallState, result: ToolCallResult) -> ToolCallResult:
     """The result; if a person changed the arguments of the call, the model reads that."""
     if state.decision is None or state.decision.arguments is None or result.status is ToolExecutionStatus.SKIPPED:
         return result

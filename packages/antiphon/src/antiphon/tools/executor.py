@@ -174,7 +174,7 @@ class ToolExecutor:
         a person allowed as they are: no hook may change them.
         """
         loop, scope = asyncio.get_running_loop(), self.scope(conversation_id, round, model, provider, history)
-        running: list[CallExecution] = []
+        running: list[ToolCallExecution] = []
         used: dict[str, int] = {}
         for call in calls:
             key = keys(call) if keys is not None else f"{conversation_id}:{call.tool_call_id}"
@@ -183,15 +183,15 @@ class ToolExecutor:
             if count > 1:
                 key = f"{key}#{count}"
             tool, is_approved = self.registry.get(call.tool_name), call.tool_call_id in approved
-            running.append(CallExecution(self, call, tool, key, observer, scope, loop, is_approved))
+            running.append(ToolCallExecution(self, call, tool, key, observer, scope, loop, is_approved))
         if len(running) == 1:
             return [await running[0].answer()]
         return await self._run_parallel(running) if running else []
 
-    async def _run_parallel(self, running: list[CallExecution]) -> list[ToolCallResult]:
+    async def _run_parallel(self, running: list[ToolCallExecution]) -> list[ToolCallResult]:
         semaphore = asyncio.Semaphore(self.max_parallel)
 
-        async def answer(one: CallExecution) -> ToolCallResult:
+        async def answer(one: ToolCallExecution) -> ToolCallResult:
             async with semaphore:
                 return await one.answer()
 
@@ -216,7 +216,7 @@ def _check_hooks(hooks: object) -> None:
         raise InvalidSetting(f"hooks={hooks!r}: expected a list of Hook objects")
 
 
-class CallExecution(Struct, eq=False):
+class ToolCallExecution(Struct, eq=False):
     """One call on its way to its result."""
 
     executor: ToolExecutor

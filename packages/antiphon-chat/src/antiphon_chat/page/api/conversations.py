@@ -112,7 +112,7 @@ async def create_conversation(request: ChatRequest) -> Response:
     live = await request.chat.conversations.create(request.owner, clean_title(wanted.title))
     live.wants_title = not wanted.title
     if request.chat.system:
-        await live.run_off_loop(lambda: live.chat.history.set_system_instruction(request.chat.system))
+        await live.run_store_call(lambda: live.chat.history.set_system_instruction(request.chat.system))
     if wanted.model:
         await live.set_model(wanted.model)
     live.publish_entries()
@@ -175,7 +175,9 @@ async def change_conversation(request: ChatRequest) -> Response:
     live, change = await request.open(), request.read(ConversationChange)
     check_texts(change.system, change.memory)
     if (limits := change.limits) is not None:  # first, as it may be refused
-        live.loop.limits = await live.run_off_loop(lambda: set_limits(live.chat.history, limits, request.chat.turns()))
+        live.loop.limits = await live.run_store_call(
+            lambda: set_limits(live.chat.history, limits, request.chat.turns())
+        )
     if change.model is not None:
         request.chat.check_model(change.model, request.key)
         await live.set_model(change.model)
@@ -187,7 +189,7 @@ async def change_conversation(request: ChatRequest) -> Response:
         await request.chat.conversations.ask(
             lambda: organize(request.store, info, request.owner, pinned=change.pinned, tags=change.tags)
         )
-    await live.run_off_loop(lambda: set_texts(live.chat.history, system=change.system, memory=change.memory))
+    await live.run_store_call(lambda: set_texts(live.chat.history, system=change.system, memory=change.memory))
     live.publish_entries()
     return Response.json(await _settings_json(live, request))
 
@@ -210,7 +212,7 @@ async def roll_back_conversation(request: ChatRequest) -> Response:
     """Return to an earlier version."""
     async with _while_idle(request) as live:
         to = request.read(RollbackTo).to
-        await live.run_off_loop(lambda: roll_back(live.chat.history, to))
+        await live.run_store_call(lambda: roll_back(live.chat.history, to))
         live.publish_entries()
     return Response.json({"version": live.version})
 
@@ -219,7 +221,7 @@ async def compact_conversation(request: ChatRequest) -> Response:
     """Replace all turns but the latest by a summary."""
     async with _while_idle(request) as live:
         await request.chat.admit(live.chat.model, request.key)
-        entry = await compact(live.chat, live.run_off_loop)
+        entry = await compact(live.chat, live.run_store_call)
         live.publish_entries()
     return Response.json({"summary": entry.summary, "up_to": entry.up_to, "tokens": live.chat.tokens})
 

@@ -104,7 +104,7 @@ async def decide(request: ChatRequest) -> Response:
             raise ApiError("no call waits for a decision: a turn is running", 409, "running")
         if [call.tool_call_id for call in live.pending] == [decision.tool_call_id]:  # the turn continues after it
             await request.chat.admit(live.chat.model, request.key)
-        await live.run_off_loop(lambda: _record(live, decision))
+        await live.run_store_call(lambda: _record(live, decision))
         live.publish_entries()
         pending = live.pending
         if not pending:

@@ -3,7 +3,7 @@
 A call is the same as a recorded one if it names the same tool and its arguments mean the same JSON. Calls that were recorded
 several times get their results in that order, then the last one again. A call that was denied or not run has no result here.
 
-`RecordedExecutor` is a `ToolExecutor`, so `CallRunner` stays the only code that starts a call, and approvals hold as always
+`RecordedExecutor` is a `ToolExecutor`, so `ToolCallRunner` stays the only code that starts a call, and approvals hold as always
 (law L11). `CallPolicy` is what happens to a call that the log does not have: `log` and `ask` let it wait for a person, `run`
 treats it as in any turn, `skip` gives the model a result that says so. Nothing runs without being asked for.
 """

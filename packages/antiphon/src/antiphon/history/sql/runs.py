@@ -142,8 +142,8 @@ class RunTable:
 
     def counts(self) -> dict[str, int]:
         """How many runs there are in each state, `running` included."""
-        standing = f"CASE WHEN {IS_RUNNING} THEN 'running' ELSE r.state END"
-        return dict(self._rows(f"SELECT {standing}, count(*) {FROM_RUNS} GROUP BY 1 ORDER BY 1"))
+        state = f"CASE WHEN {IS_RUNNING} THEN 'running' ELSE r.state END"
+        return dict(self._rows(f"SELECT {state}, count(*) {FROM_RUNS} GROUP BY 1 ORDER BY 1"))
 
     def claim(
         self,

@@ -18,24 +18,24 @@ INTERVAL = 0.04
 _CHARS_PER_INTERVAL = 2_000
 
 
-class DrawnText(Struct, frozen=True, tag="TextDelta", omit_defaults=True):
+class RenderedText(Struct, frozen=True, tag="TextDelta", omit_defaults=True):
     """The event `TextDelta` of the page: a chunk of text and, if it was drawn, the finished blocks and the open ones."""
 
     text: str
     settled: list[Node] | None = None
     open: list[Node] | None = None
 
-    def followed_by(self, later: DrawnText) -> DrawnText:
+    def followed_by(self, later: RenderedText) -> RenderedText:
         """Both as one."""
         if later.open is None:
-            return DrawnText(self.text + later.text, self.settled, self.open)
-        return DrawnText(self.text + later.text, [*(self.settled or ()), *(later.settled or ())], later.open)
+            return RenderedText(self.text + later.text, self.settled, self.open)
+        return RenderedText(self.text + later.text, [*(self.settled or ()), *(later.settled or ())], later.open)
 
 
-class TextDrawing:
+class TextRendering:
     """Draws the text of one round after the other; `on_drawn` gets the events."""
 
-    def __init__(self, on_drawn: Callable[[DrawnText], None]) -> None:
+    def __init__(self, on_drawn: Callable[[RenderedText], None]) -> None:
         self._on_drawn = on_drawn
         self._markdown: StreamedMarkdown | None = None
         self._waiting: list[str] = []
@@ -49,7 +49,7 @@ class TextDrawing:
         if now >= self._next and self._timer is None:
             self._draw(text)
             return
-        self._on_drawn(DrawnText(text))
+        self._on_drawn(RenderedText(text))
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(self._next - now, self._draw_later)
 
@@ -73,4 +73,4 @@ class TextDrawing:
         self._waiting = []
         settled, unfinished = self._markdown.draw()
         self._next = time.monotonic() + INTERVAL * (1 + len(self._markdown.open) / _CHARS_PER_INTERVAL)
-        self._on_drawn(DrawnText(text, settled, unfinished))
+        self._on_drawn(RenderedText(text, settled, unfinished))
