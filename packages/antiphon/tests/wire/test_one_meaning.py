@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from antiphon.errors import WireError
-from antiphon.parts import Text
+from antiphon.parts import Text, ToolCallRequest
 from antiphon.wire import FORMATS, Message, ModelOutput, ModelOutputDelta, ModelRequest, formats
 from antiphon.wire.delta import Finished, PartDelta, PartEnded, PartStarted, Started
 from antiphon.wire.request_writer import RequestEncoder
@@ -49,6 +49,16 @@ def test_a_lone_surrogate_is_a_clear_error(name: str) -> None:
         RequestEncoder(formats[name]).write(request)
     with pytest.raises(WireError, match=r"messages\[0\]\.parts\[0\] has a lone surrogate"):
         formats[name].encode_response(ModelOutput(parts=(Text("a\udfff"),), id="x", model="m"))
+
+
+@each_case("half", ["\ud800", "\\ud800"])
+@each_case("name", ["anthropic", "gemini", "gemini-interactions"])
+def test_a_lone_surrogate_in_arguments_is_replaced_where_they_are_an_object(name: str, half: str) -> None:
+    call = ToolCallRequest("look", "call_1", f'{{"city": "Os{half}lo"}}')
+    request = ModelRequest(model="m", messages=(Message("user", (Text("go"),)), Message("assistant", (call,))))
+    data, losses = formats[name].encode_request(request)
+    assert "Os\ufffdlo".encode() in data
+    assert [loss.path for loss in losses if loss.what == "characters"] == ["messages[1].parts[0].arguments"]
 
 
 @each_case("half", [b"\\ud800", b"\\udc00", b"\\uD83D x", b"\\ud83d\\ude00 \\ud800", b"\\ud800, and more"])

@@ -2,15 +2,11 @@
 
 A block without a neutral part, or a malformed one, becomes a `Native` part and is written back unchanged.
 
-The input of a call is an object in the body and text in a part. It is read as compact JSON. The text is embedded unparsed if it
-is an object; other text becomes `{"_raw": text}` and a loss, a lone surrogate a replacement character and a loss, and empty text
-or `null` the empty object.
+The input of a call is an object in the body and text in a part. It is read as compact JSON.
 """
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
@@ -57,7 +53,7 @@ from antiphon.wire.native_as_text import readable_parts, transcribe
 from antiphon.wire.request_writer import ListWriter
 from antiphon.wire.shapes import Loose, as_dict, extend
 from antiphon.wire.tools.call_ids import IdMapper
-from antiphon.wire.tools.definitions import EMPTY_ARGUMENTS, raw_json_object, report_raw_arguments
+from antiphon.wire.tools.definitions import arguments_object
 
 CALL_IDS = IdMapper(lambda: rf"(?=.{{1,64}}\Z){format_capabilities(FORMAT).tool_id_pattern}", prefix="toolu_")
 """Ids of the format's pattern (AN-11), of at most 64 characters, which every host accepts."""
@@ -65,7 +61,6 @@ EMPTY_RESULT_TEXT = "(no output)"
 
 _encode = msgspec.json.Encoder().encode
 _SUCCESS, _FAILED = ToolExecutionStatus.SUCCESS, ToolExecutionStatus.FAILED
-_SURROGATES = re.compile("[\ud800-\udfff]")
 _legal_id, _legal_name = CALL_IDS.to_wire, NAMES.to_wire
 _More: TypeAlias = dict[str, Any] | None
 _Names: TypeAlias = dict[str, str]
@@ -157,26 +152,6 @@ def read_output_block(block: Any) -> Text | Thinking | ToolCallRequest | Native:
     return part if isinstance(part, Text | Thinking | ToolCallRequest) else Native(FORMAT, block)
 
 
-def write_input(call: ToolCallRequest, losses: Losses) -> Any:
-    """The arguments of a call as the value of `input`."""
-    text = call.arguments
-    value: Any = {"input": text} if call.freeform else raw_json_object(text)
-    if value is not None:
-        return value
-    if text.strip() in EMPTY_ARGUMENTS:
-        return {}
-    try:
-        value = json.loads(text)
-        written = json.dumps(value, ensure_ascii=False, allow_nan=False) if type(value) is dict else ""
-    except (ValueError, RecursionError):
-        written = ""
-    if written:
-        losses.add("characters", "Anthropic rejects lone surrogates; sent replacement characters", "arguments")
-        return msgspec.Raw(_SURROGATES.sub("\ufffd", written))
-    report_raw_arguments(losses, losses.path(), "AN-12")
-    return {"_raw": _SURROGATES.sub("\ufffd", text)}
-
-
 def collapse_text(blocks: list[Any]) -> Any:
     """A single text block without extras as a string."""
     if len(blocks) == 1:
@@ -218,7 +193,9 @@ class ContentWriter(ListWriter):
     def call(self, part: ToolCallRequest) -> Any:
         if self.argument_writers and part.tool_name in self.argument_writers and not part.freeform:
             part = structs.replace(part, arguments=self.argument_writers[part.tool_name](part.arguments))
-        block = CallShape(_legal_id(part.tool_call_id), _legal_name(part.tool_name), write_input(part, self.losses))
+        block = CallShape(
+            _legal_id(part.tool_call_id), _legal_name(part.tool_name), arguments_object(part, self.losses, "AN-12")
+        )
         return block if part.native is None else self.extend(block, part.native)
 
     def add_result(self, blocks: list[Any], result: ToolCallResult) -> None:

@@ -18,7 +18,7 @@ from antiphon.errors import WireError
 from antiphon.ids import new_id
 from antiphon.parts import Audio, Native, OutputPart, Refusal, Text, Thinking, TokenUsage, ToolCallRequest
 from antiphon.wire.anthropic import FORMAT
-from antiphon.wire.anthropic.content import build_block, read_output_block, report_unsupported, write_input
+from antiphon.wire.anthropic.content import build_block, read_output_block, report_unsupported
 from antiphon.wire.anthropic.errors import read_error
 from antiphon.wire.anthropic.shapes import DIRECT_CALLER, unread_fields
 from antiphon.wire.loss import Loss, Losses, lose_candidates, own_extras
@@ -27,6 +27,7 @@ from antiphon.wire.output import Count, ModelOutput, StopReason, StopReasons, Us
 from antiphon.wire.rules import json_type_name
 from antiphon.wire.shapes import UsageScanner
 from antiphon.wire.tools.call_ids import IdMapper
+from antiphon.wire.tools.definitions import arguments_object
 
 USAGE = UsageTable(
     FORMAT,
@@ -178,7 +179,7 @@ def _write_block(part: OutputPart, is_same_format: bool, losses: Losses) -> dict
         report_unsupported(part, losses)
         return None
     if isinstance(part, ToolCallRequest):
-        block = complete_block(build_block(part, write_input(part, losses)), is_same_format)
+        block = complete_block(build_block(part, arguments_object(part, losses, "AN-12")), is_same_format)
         return {**block, **losses.take_extras(part.native, FORMAT)}
     extras = losses.take_extras(part.native, FORMAT)
     is_shown = part.text or is_same_format or (extras and isinstance(part, Thinking))

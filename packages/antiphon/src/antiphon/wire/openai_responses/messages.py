@@ -222,7 +222,7 @@ class MessageListWriter(ListWriter):
                 if part.native is None and (role == "assistant" or role in _CLIENT_ROLES):
                     self.entries.append({"role": role, "content": part.text})
                     return
-            elif role == "tool" and type(part) is ToolCallResult and len(parts) == 1:
+            elif type(part) is ToolCallResult and len(parts) == 1 and (role == "tool" or role == "user"):
                 self._write_result(part, 0)
                 return
             if role == "assistant":

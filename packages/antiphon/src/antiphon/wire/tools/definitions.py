@@ -11,7 +11,9 @@ an object. Where a format has no freeform tools, one becomes a function with its
 
 from __future__ import annotations
 
+import json
 import operator
+import re
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
 from functools import cache, partial
 from typing import Any
@@ -39,6 +41,7 @@ FREEFORM_SCHEMA: dict[str, Any] = {
 
 EMPTY_ARGUMENTS = ("{}", "", "null")
 """What models write for a call without arguments."""
+_SURROGATES = re.compile("[\ud800-\udfff]")
 _WHITESPACE = " \t\r\n"
 OBJECT_START = "{" + _WHITESPACE
 """First characters of a text that may be a JSON object. The empty string is a substring, so empty text counts too."""
@@ -341,15 +344,26 @@ def parse_json_object(text: str) -> dict[str, Any] | None:
 
 
 def arguments_object(call: ToolCallRequest, losses: Losses, rule: str) -> Any:
-    """The arguments of a call as an object, unparsed where they are one; text that is not one is in `_raw`."""
+    """The arguments of a call as an object, unparsed where they are one; text that is not one is in `_raw`.
+
+    Empty text and `null` are the empty object. A lone surrogate, which a body cannot have, becomes a replacement character.
+    """
     text = call.arguments
     arguments: Any = {"input": text} if call.freeform else raw_json_object(text)
     if arguments is not None:
         return arguments
     if text.strip() in EMPTY_ARGUMENTS:
         return {}
+    try:
+        value = json.loads(text)  # which reads a lone surrogate
+        written = json.dumps(value, ensure_ascii=False, allow_nan=False) if type(value) is dict else ""
+    except (ValueError, RecursionError):
+        written = ""
+    if written:
+        losses.add("characters", "a lone surrogate is not valid Unicode; sent a replacement character", "arguments")
+        return msgspec.Raw(_SURROGATES.sub("\ufffd", written))
     report_raw_arguments(losses, losses.path(), rule)
-    return {"_raw": text}
+    return {"_raw": _SURROGATES.sub("\ufffd", text)}
 
 
 def report_raw_arguments(losses: list[Loss], path: str, rule: str) -> None:
