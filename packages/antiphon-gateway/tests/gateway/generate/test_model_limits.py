@@ -18,24 +18,10 @@ pytestmark = pytest.mark.pairwise(1)
 CHAT, RESPONSES, ANTHROPIC, GEMINI = "openai-chat", "openai-responses", "anthropic", "gemini"
 LOSSES = "x-antiphon-losses"
 MODELS = {
-    CHAT: ("gpt-5", "gpt-5.1", "o3", "gpt-4o", "gpt-audio", "deepseek-chat"),
-    RESPONSES: ("gpt-5-mini", "gpt-5.1-2025-11-13", "o4-mini", "gpt-4o-mini"),
-    ANTHROPIC: (
-        "claude-sonnet-4-5",
-        "claude-opus-4-1",
-        "claude-opus-4-6",
-        "claude-opus-4-8",
-        "claude-3-5-haiku-latest",
-        "claude-2.1",
-    ),
-    GEMINI: (
-        "gemini-3-pro-preview",
-        "gemini-2.5-flash",
-        "gemini-2.5-pro",
-        "gemini-2.5-flash-lite",
-        "gemini-2.0-flash",
-        "gemini-2.5-flash-image",
-    ),
+    CHAT: ("gpt-5", "gpt-4o", "gpt-audio", "deepseek-chat"),
+    RESPONSES: ("gpt-5-mini", "gpt-4o-mini"),
+    ANTHROPIC: ("claude-sonnet-4-5", "claude-opus-4-6", "claude-opus-4-8", "claude-2.1"),
+    GEMINI: ("gemini-3-pro-preview", "gemini-2.5-flash", "gemini-2.5-flash-image"),
 }
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 FUNCTION = {"type": "object", "properties": {"n": {"type": "integer", "minimum": 1}}}
@@ -98,9 +84,7 @@ CHAT_SAMPLING = {
 }
 THOUGHT = {"type": "enabled", "budget_tokens": 2000}
 TOOL = {"name": "f", "description": "d", "input_schema": FUNCTION}
-CHAT_TOOL = {"type": "function", "function": {"name": "f", "parameters": FUNCTION}}
 FORCED = {"tools": [TOOL], "tool_choice": {"type": "tool", "name": "f"}}
-STRICT_TOOL = {"type": "function", "function": {"name": "f", "strict": True, "parameters": FUNCTION}}
 SCHEMA_FORMAT = {"type": "json_schema", "json_schema": {"name": "out", "schema": LIST}}
 
 
@@ -121,42 +105,19 @@ def generation(**fields: Any) -> dict[str, Any]:
 
 
 Case = tuple[str, str, dict[str, Any], Callable[[dict[str, Any]], bool]]
+# Each client format with each target; what each model takes is judged without sockets, in wire/capabilities.
 CASES: dict[str, Case] = {
-    # temperature, top_p, penalties, logprobs and logit_bias to gpt-5 and the o series
     "sampling to gpt-5": (CHAT, "gpt-5", CHAT_SAMPLING, lacks(*CHAT_SAMPLING)),
-    "sampling to o3": (CHAT, "o3", CHAT_SAMPLING, lacks(*CHAT_SAMPLING)),
-    "sampling to gpt-5-mini in Responses": (RESPONSES, "gpt-5-mini", SAMPLING, lacks(*SAMPLING)),
-    "sampling to o4-mini in Responses": (RESPONSES, "o4-mini", SAMPLING, lacks(*SAMPLING)),
     "chat sampling to Responses": (CHAT, "gpt-5-mini", CHAT_SAMPLING, lacks(*CHAT_SAMPLING)),
     "Responses sampling to chat": (RESPONSES, "gpt-5", SAMPLING, lacks(*SAMPLING)),
     "Claude's sampling to gpt-5": (ANTHROPIC, "gpt-5", {"temperature": 0.2, "top_k": 4}, lacks("temperature", "top_k")),
     "max_tokens": (CHAT, "gpt-5", {"max_tokens": 77}, has(max_completion_tokens=77, max_tokens=None)),
-    "max_tokens to o3": (CHAT, "o3", {"max_tokens": 77}, has(max_completion_tokens=77, max_tokens=None)),
-    # both temperature and top_p to Claude 4.1 and later
     "both to Claude 4.5": (ANTHROPIC, "claude-sonnet-4-5", SAMPLING, has(temperature=0.2, top_p=None)),
-    "both to Claude 4.1": (ANTHROPIC, "claude-opus-4-1", SAMPLING, has(temperature=0.2, top_p=None)),
-    "both from chat to Claude 4.5": (CHAT, "claude-sonnet-4-5", SAMPLING, has(temperature=0.2, top_p=None)),
-    "both from Responses to Claude 4.5": (RESPONSES, "claude-sonnet-4-5", SAMPLING, has(temperature=0.2, top_p=None)),
     "both from Gemini to Claude 4.5": (
         GEMINI,
         "claude-sonnet-4-5",
         generation(temperature=0.2, topP=0.5),
         has(temperature=0.2, top_p=None),
-    ),
-    # effort and thinking
-    "effort to Claude 4.5": (
-        ANTHROPIC,
-        "claude-sonnet-4-5",
-        {"output_config": {"effort": "low"}},
-        lacks("output_config"),
-    ),
-    "thinking to Claude 3.5": (ANTHROPIC, "claude-3-5-haiku-latest", {"thinking": THOUGHT}, is_not_thinking),
-    "thinking with a forced tool": (ANTHROPIC, "claude-opus-4-6", {"thinking": THOUGHT, **FORCED}, is_not_thinking),
-    "effort and a forced tool from chat to Claude 4.6": (
-        CHAT,
-        "claude-opus-4-6",
-        {"reasoning_effort": "high", "tools": [CHAT_TOOL], "tool_choice": "required"},
-        is_not_thinking,
     ),
     "effort and a forced tool from Responses to Claude 4.6": (
         RESPONSES,
@@ -168,69 +129,17 @@ CASES: dict[str, Case] = {
         },
         is_not_thinking,
     ),
-    "effort none to gpt-5": (CHAT, "gpt-5", {"reasoning_effort": "none"}, has(reasoning_effort="minimal")),
-    "effort xhigh to gpt-5": (CHAT, "gpt-5", {"reasoning_effort": "xhigh"}, has(reasoning_effort="high")),
-    "effort minimal to gpt-5.1": (CHAT, "gpt-5.1", {"reasoning_effort": "minimal"}, has(reasoning_effort="low")),
-    "effort none to gpt-5-mini in Responses": (
-        RESPONSES,
-        "gpt-5-mini",
-        {"reasoning": {"effort": "none"}},
-        at("reasoning", "effort", "minimal"),
-    ),
     "effort xhigh to gpt-5-mini in Responses": (
         RESPONSES,
         "gpt-5-mini",
         {"reasoning": {"effort": "xhigh"}},
         at("reasoning", "effort", "high"),
     ),
-    "effort minimal to gpt-5.1 in Responses": (
-        RESPONSES,
-        "gpt-5.1-2025-11-13",
-        {"reasoning": {"effort": "minimal"}},
-        at("reasoning", "effort", "low"),
-    ),
-    "effort minimal from chat to gpt-5.1 in Responses": (
-        CHAT,
-        "gpt-5.1-2025-11-13",
-        {"reasoning_effort": "minimal"},
-        at("reasoning", "effort", "low"),
-    ),
-    # Gemini
     "level minimal to gemini-3-pro": (
         GEMINI,
         "gemini-3-pro-preview",
         generation(thinkingConfig={"thinkingLevel": "MINIMAL"}),
         at("thinkingConfig", "thinkingLevel", "LOW"),
-    ),
-    "level medium to gemini-3-pro": (
-        GEMINI,
-        "gemini-3-pro-preview",
-        generation(thinkingConfig={"thinkingLevel": "MEDIUM"}),
-        at("thinkingConfig", "thinkingLevel", "LOW"),
-    ),
-    "effort medium from chat to gemini-3-pro": (
-        CHAT,
-        "gemini-3-pro-preview",
-        {"reasoning_effort": "medium"},
-        at("thinkingConfig", "thinkingLevel", "LOW"),
-    ),
-    "budget to gemini-2.5-flash": (
-        GEMINI,
-        "gemini-2.5-flash",
-        generation(thinkingConfig={"thinkingBudget": 30_000}),
-        at("thinkingConfig", "thinkingBudget", 24_576),
-    ),
-    "budget to gemini-2.5-pro": (
-        GEMINI,
-        "gemini-2.5-pro",
-        generation(thinkingConfig={"thinkingBudget": 40_000}),
-        at("thinkingConfig", "thinkingBudget", 32_768),
-    ),
-    "budget to gemini-2.5-flash-lite": (
-        GEMINI,
-        "gemini-2.5-flash-lite",
-        generation(thinkingConfig={"thinkingBudget": 100}),
-        at("thinkingConfig", "thinkingBudget", 512),
     ),
     "budget from Claude's client to gemini-2.5-flash": (
         ANTHROPIC,
@@ -238,22 +147,7 @@ CASES: dict[str, Case] = {
         {"max_tokens": 64_000, "thinking": {"type": "enabled", "budget_tokens": 30_000}},
         at("thinkingConfig", "thinkingBudget", 24_576),
     ),
-    "thinking to gemini-2.0": (
-        GEMINI,
-        "gemini-2.0-flash",
-        generation(thinkingConfig={"thinkingBudget": 512}),
-        lacks("thinkingConfig"),
-    ),
-    "candidates to gemini-2.5": (GEMINI, "gemini-2.5-flash", generation(candidateCount=12), has(candidateCount=8)),
-    "candidates to gemini-3": (GEMINI, "gemini-3-pro-preview", generation(candidateCount=2), one_candidate),
     "candidates from chat to gemini-3": (CHAT, "gemini-3-pro-preview", {"n": 2}, one_candidate),
-    "output tokens to gemini-2.5": (
-        GEMINI,
-        "gemini-2.5-flash",
-        generation(maxOutputTokens=10**6),
-        has(maxOutputTokens=65_536),
-    ),
-    # schemas for Claude
     "output schema from chat to Claude": (
         CHAT,
         "claude-opus-4-6",
@@ -262,15 +156,6 @@ CASES: dict[str, Case] = {
             body["output_config"]["format"]["schema"]["additionalProperties"] is False
             and body["output_config"]["format"]["schema"]["properties"]["l"]["items"]["additionalProperties"] is False
             and not {"minItems", "maxItems"} & body["output_config"]["format"]["schema"]["properties"]["l"].keys()
-        ),
-    ),
-    "strict tool from chat to Claude": (
-        CHAT,
-        "claude-opus-4-6",
-        {"tools": [STRICT_TOOL]},
-        lambda body: (
-            "minimum" not in body["tools"][0]["input_schema"]["properties"]["n"]
-            and "1" in body["tools"][0]["input_schema"]["properties"]["n"]["description"]
         ),
     ),
 }
@@ -442,30 +327,3 @@ def test_another_refusal_is_passed_on(gateway: Rig) -> None:
         got = connection.ask(CHAT, f"unknown-{CHAT}", ask_in(CHAT), streams=False)
     assert got.status == 400
     assert len(upstream.received) == 1
-
-
-CAPTURED_BY_CHAT_CLIENTS: dict[str, dict[str, Any]] = {
-    "Copilot": {"temperature": 0.1, "top_p": 1, "n": 1, "stream": True, "max_tokens": 16_384},
-    "Copilot inline": {
-        "temperature": 0.5,
-        "top_p": 0.9,
-        "n": 1,
-        "stop": ["\n```"],
-        "presence_penalty": 0,
-        "frequency_penalty": 0,
-    },
-    "gptme": {"temperature": 0, "top_p": 0.1, "max_tokens": 4096},
-}
-"""The settings that such clients send together; Claude 4.5 refuses temperature with top_p."""
-
-
-@pytest.mark.parametrize("settings", CAPTURED_BY_CHAT_CLIENTS)
-@pytest.mark.parametrize("model", ["claude-sonnet-4-5", "claude-opus-4-6", "gpt-5", "gpt-5-mini", "gemini-2.5-flash"])
-def test_settings_of_copilot_and_gptme_are_accepted(gateway: Rig, settings: str, model: str) -> None:
-    request = {
-        "messages": [{"role": "system", "content": "You are helpful."}, {"role": "user", "content": "hi"}],
-        **CAPTURED_BY_CHAT_CLIENTS[settings],
-    }
-    body, _ = arrived(gateway, CHAT, f"alias-{model}", request, streams=True)
-    if model.startswith("claude"):
-        assert not {"temperature", "top_p"} <= body.keys()
