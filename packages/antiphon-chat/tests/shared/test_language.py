@@ -21,7 +21,7 @@ from antiphon_chat.language import (
     translate,
     use_language,
 )
-from antiphon_chat.shared.provider_errors import ADVICE, BATCH_HINTS, INTERACTIVE_HINTS
+from antiphon_chat.shared.in_a_line import ADVICE, BATCH_HINTS, INTERACTIVE_HINTS
 from antiphon_chat.terminal.commands import COMMANDS
 from antiphon_chat.terminal.greeting import THINGS
 from antiphon_chat.terminal.mcp_command import APPROVAL_TEXTS, STATE_TEXTS

@@ -18,8 +18,8 @@ from antiphon.parts import Document, Image, Text, ToolCallRequest
 from antiphon.providers.call import RetryScheduled
 from antiphon.tools import tool
 from antiphon.wire.output import ErrorKind, ProviderError
+from antiphon_chat.shared.in_a_line import ADVICE, format_error
 from antiphon_chat.shared.markdown import MarkdownBlocks
-from antiphon_chat.shared.provider_errors import ADVICE, format_error
 from antiphon_chat.shared.uploads import MAX_FILE_BYTES, UploadError, file_part, mentioned_files, parse_message
 from antiphon_chat.terminal.app import readable_arguments
 from antiphon_chat.terminal.formula import formula_text

@@ -22,7 +22,7 @@ from antiphon.http.server.application import Handler as RequestHandler
 from antiphon.page.files import SECURITY_HEADERS, PageFiles
 from antiphon_chat.language import use_language
 from antiphon_chat.page.access import API, READING, AccessControl
-from antiphon_chat.page.api import conversations, mcp, models, plans, replays, state, tools, turns
+from antiphon_chat.page.api import conversations, mcp, models, plans, state, turns
 from antiphon_chat.page.request import ApiError, ChatRequest, error_response
 from antiphon_chat.page.services import ChatServices
 from antiphon_gateway.access.client_keys import ClientKey, ClientKeys
@@ -67,8 +67,8 @@ ROUTES: Mapping[str, Mapping[str, Handler]] = MappingProxyType(
         f"{_ONE}/decisions": {"POST": turns.decide},
         f"{_ONE}/events": {"GET": turns.watch_events},
         f"{_ONE}/branches": {"GET": turns.list_branches, "POST": turns.start_branch},
-        f"{_ONE}/replays": {"POST": replays.start_replay},
-        f"{_ONE}/comparison": {"GET": replays.compare_conversations},
+        f"{_ONE}/replays": {"POST": turns.start_replay},
+        f"{_ONE}/comparison": {"GET": turns.compare_conversations},
         f"{_ONE}/fork": {"POST": conversations.fork_conversation},
         f"{_ONE}/rollback": {"POST": conversations.roll_back_conversation},
         f"{_ONE}/compact": {"POST": conversations.compact_conversation},
@@ -83,7 +83,7 @@ ROUTES: Mapping[str, Mapping[str, Handler]] = MappingProxyType(
         "/mcp": {"GET": mcp.list_servers, "POST": mcp.add_server},
         "/mcp/{id}": {"PATCH": mcp.change_server, "DELETE": mcp.remove_server},
         "/mcp/{id}/test": {"POST": mcp.test_server},
-        "/tools": {"GET": tools.tool_calls},
+        "/tools": {"GET": state.tool_calls},
         "/markdown": {"POST": state.draw_markdown},
         "/plans": {"GET": plans.list_plans},
         "/plans/{id}": {"GET": plans.show_plan, "PATCH": plans.change_plan, "DELETE": plans.delete_plan},

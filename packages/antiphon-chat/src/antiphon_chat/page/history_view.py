@@ -32,9 +32,9 @@ from antiphon.providers.sent_requests import target_of, write_body
 from antiphon.text import one_line, shorten
 from antiphon.wire import FORMATS, formats
 from antiphon.wire.request import ModelRequest, ToolDefinition
+from antiphon_chat.shared.in_a_line import call_words
 from antiphon_chat.shared.markdown import blocks_json
 from antiphon_chat.shared.spending import cost_of_entry
-from antiphon_chat.shared.tool_words import call_words
 
 _EXCERPT = 200
 

@@ -41,7 +41,7 @@ from antiphon_chat.page.event_stream import (
     frames,
 )
 from antiphon_chat.page.rendered_text import TextRendering
-from antiphon_chat.shared.compactions import count_shortened
+from antiphon_chat.shared.in_a_line import count_shortened
 from antiphon_chat.shared.models import record_model
 from antiphon_chat.shared.partial_answers import PartialAnswers
 

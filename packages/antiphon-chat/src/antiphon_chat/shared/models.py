@@ -1,9 +1,16 @@
-"""The models of a chat: the menu, the default, the lookup of a name, and the model a conversation was last used with."""
+"""The models of a chat: the menu, the default, the lookup of a name, and the model a conversation was last used with.
+
+Also what a person wants to know of a model before choosing it: the size of its window and its prices, from the tables we ship.
+"""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from decimal import Decimal
+from functools import cache
+from typing import TypeAlias
 
 from antiphon.errors import AntiphonError, ProviderSetupError, RoutingError
 from antiphon.history import (
@@ -17,11 +24,13 @@ from antiphon.history import (
     Origin,
 )
 from antiphon.model_name import ModelName
+from antiphon.prices.table import PriceTable
 from antiphon.providers.call import ProviderCallOptions
 from antiphon.providers.client import ProviderClient
 from antiphon.providers.default_model import LOCAL_SERVERS, OFFLINE, PREFERRED, ModelChoice, default_model, make_choice
 from antiphon.providers.presets import PRESETS, first_set_variable
 from antiphon.providers.router import ProviderRouter
+from antiphon.wire.capabilities import find_family
 from antiphon.wire.delta import ModelOutputDelta
 from antiphon_chat.language import translate
 
@@ -172,3 +181,30 @@ def remembered_model(snapshot: AgentHistorySnapshot, is_available: Callable[[str
 
 def _last_model(snapshot: AgentHistorySnapshot) -> str:
     return next(_origins(reversed(snapshot.effective)), "")
+
+
+ModelFacts: TypeAlias = tuple[int | None, Decimal | None, Decimal | None]
+"""The window in tokens, and the dollars for a million tokens in and out; None is not known."""
+
+
+def facts_of(names: Iterable[str]) -> dict[str, ModelFacts]:
+    """The facts of the models that the tables have."""
+    known = {name: _facts(name) for name in names}
+    return {name: facts for name, facts in known.items() if any(fact is not None for fact in facts)}
+
+
+@cache
+def _facts(name: str) -> ModelFacts:
+    provider, model = ModelName.parse(name)
+    family = find_family(model)
+    window: int | None = family.facts.get("context_window") if family is not None else None
+    found = _prices().find(model, provider) if provider else _prices().find(model)
+    if found is None:
+        return window, None, None
+    price = found.price_at(datetime.now(UTC), {})
+    return window, price.amount("input", 0), price.amount("output", 0)
+
+
+@cache
+def _prices() -> PriceTable:
+    return PriceTable()

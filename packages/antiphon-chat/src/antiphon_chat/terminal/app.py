@@ -31,11 +31,11 @@ from antiphon.providers.default_model import OFFLINE
 from antiphon.tools.builtin import Plan
 from antiphon.tools.builtin.plans import TaskDraft, new_plan
 from antiphon_chat.language import choice_reason, translate
+from antiphon_chat.shared.in_a_line import arguments_of
 from antiphon_chat.shared.models import model_title
 from antiphon_chat.shared.permissions import allow_always
 from antiphon_chat.shared.session import ChatSession
 from antiphon_chat.shared.spending import Spending, spending_of
-from antiphon_chat.shared.tool_words import arguments_of
 from antiphon_chat.shared.uploads import parse_message
 from antiphon_chat.terminal.commands import COMMANDS, Commands
 from antiphon_chat.terminal.greeting import greeting, mark

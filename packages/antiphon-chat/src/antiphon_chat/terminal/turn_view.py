@@ -40,13 +40,11 @@ from antiphon.parts import InputPart, ToolCallRequest, ToolCallResult
 from antiphon.tools.builtin import plan_of, plans_of
 from antiphon.tools.builtin.plan_tools import text_without_data
 from antiphon_chat.language import translate
-from antiphon_chat.shared.compactions import compaction_line
+from antiphon_chat.shared.in_a_line import call_words, compaction_line, format_error, format_retry
 from antiphon_chat.shared.markdown import MarkdownBlocks
 from antiphon_chat.shared.models import model_title
-from antiphon_chat.shared.provider_errors import format_error, format_retry
 from antiphon_chat.shared.session import ChatSession
 from antiphon_chat.shared.spending import Spending
-from antiphon_chat.shared.tool_words import call_words
 from antiphon_chat.terminal.greeting import mark
 from antiphon_chat.terminal.render import Renderer, spending_note, tail
 

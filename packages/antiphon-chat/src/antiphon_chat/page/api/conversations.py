@@ -29,11 +29,11 @@ from antiphon_chat.page.history_view import (
 from antiphon_chat.page.live_conversation import LiveConversation
 from antiphon_chat.page.open_conversations import owner_tag
 from antiphon_chat.page.request import ApiError, ChatRequest
-from antiphon_chat.shared.compactions import count_shortened
 from antiphon_chat.shared.conversations.changes import check_texts, clean_title, roll_back, set_texts, set_title
 from antiphon_chat.shared.conversations.export import ExportFormat, export, file_name
 from antiphon_chat.shared.conversations.importing import import_conversation
 from antiphon_chat.shared.conversations.tags import is_pinned, organize, pin_tag, store_tag, tags_of
+from antiphon_chat.shared.in_a_line import count_shortened
 from antiphon_chat.shared.spending import spending_of
 from antiphon_chat.shared.turn_limits import TurnLimits, limits_json, set_limits
 from antiphon_chat.shared.uploads import IMAGE_TYPES

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from antiphon.http.messages import Response
 from antiphon_chat.page.request import ApiError, ChatRequest
-from antiphon_chat.shared.model_facts import facts_of
+from antiphon_chat.shared.models import facts_of
 from antiphon_chat.shared.setup.model_setup import ModelSetup, ModelSource, providers_with_keys
 
 

@@ -36,9 +36,9 @@ from antiphon.tools.builtin.plan_tools import plans_of
 from antiphon.tools.builtin.plans import Plan
 from antiphon.wire.rules import name_set
 from antiphon_chat.language import current_language, translate, use_language
+from antiphon_chat.shared.in_a_line import call_words
 from antiphon_chat.shared.markdown import MATH_ATTRIBUTES, MATH_TAGS, Node, blocks_of
 from antiphon_chat.shared.models import model_title
-from antiphon_chat.shared.tool_words import call_words
 from antiphon_chat.shared.uploads import IMAGE_TYPES
 
 ExportFormat: TypeAlias = Literal["markdown", "json", "html"]
