@@ -9,7 +9,6 @@ translated, whole or as a stream. Answers that requests may continue are kept by
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import cached_property
 from typing import Any
 
 from msgspec import structs
@@ -69,6 +68,8 @@ class Generation(MeteredRequest):
     operation = "chat"
     calls_providers = True
     charges = "tokens"
+    _frame: StreamFrame
+    _stream_headers: dict[str, str]
 
     def __init__(
         self, services: Services, loaded: LoadedConfig, request: ClientRequest, endpoint: Endpoint, key: ClientKey
@@ -199,10 +200,13 @@ class Generation(MeteredRequest):
 
     async def _stream(self, call: ProviderCall) -> Response:
         """The stream of the first target that answers. While all are silent, the client gets the head and keep-alives."""
-        gateway = self.loaded.config.gateway
-        early = EarlyStart(
-            self.request, self._opening, self._frame, hold=gateway.hold_seconds or gateway.keep_alive_seconds
-        )
+        gateway, format_name = self.loaded.config.gateway, self.endpoint.format
+        is_array = format_name == "gemini" and self.request.query.get("alt") != "sse"
+        framed = _LINES_HEADERS if format_name in _JSON_LINES else STREAM_HEADERS
+        self._stream_headers = _ARRAY_HEADERS if is_array else framed
+        model, interval = self.record.requested_model, gateway.keep_alive_seconds
+        frame = self._frame = StreamFrame(self._wire, model, interval, is_array=is_array)
+        early = EarlyStart(self.request, self._opening, frame, hold=gateway.hold_seconds or gateway.keep_alive_seconds)
         try:
             reply = await call.reply()
         except (UpstreamFailed, Overloaded) as failure:
@@ -228,17 +232,6 @@ class Generation(MeteredRequest):
         """The error of a stream whose head was sent before it was known."""
         self.record.error = error
         return Response(body=self._frame.error(error))
-
-    @cached_property
-    def _frame(self) -> StreamFrame:
-        interval, is_array = self.loaded.config.gateway.keep_alive_seconds, self._stream_headers is _ARRAY_HEADERS
-        return StreamFrame(self._wire, self.record.requested_model, interval, is_array=is_array)
-
-    @cached_property
-    def _stream_headers(self) -> dict[str, str]:
-        if self.endpoint.format == "gemini" and self.request.query.get("alt") != "sse":
-            return _ARRAY_HEADERS
-        return _LINES_HEADERS if self.endpoint.format in _JSON_LINES else STREAM_HEADERS
 
     def _relay(self, call: ProviderCall, reply: StreamReply, prepared: PreparedRequest) -> Relay:
         gateway, keeper = self.loaded.config.gateway, self._keeper

@@ -161,7 +161,7 @@ class Relay:
         except Exception as error:
             self._crash(error)
         reply.held, reply.deltas, reply.unread = [], [], b""
-        if not self._is_open or self._body is None:
+        if self._body is None:  # it has ended, or waits for another target
             return
         self._silent_since = self._heard_at = self._loop.time()
         self._body.deliver_to(self)
