@@ -16,7 +16,7 @@ from antiphon.providers.engine.continuation import Continuation
 from antiphon.providers.engine.provider_call import ProviderCall
 from antiphon.providers.engine.reply import StreamReply, UpstreamFailed
 from antiphon.providers.routes import Target
-from antiphon.wire.capabilities import look_up
+from antiphon.wire.capabilities import capabilities_for
 from antiphon.wire.output import ProviderError
 from antiphon.wire.request import ModelRequest
 from antiphon_gateway.config.settings import GatewaySettings
@@ -52,7 +52,7 @@ def _may_think(loaded: LoadedConfig, request: ModelRequest, targets: Sequence[Ta
 @lru_cache(maxsize=1024)
 def _thinks_unasked(model: str, format_name: str) -> bool:
     """Whether a model is known to think before it answers, unless the request says otherwise."""
-    known = look_up(model, format_name, None)
+    known = capabilities_for(model, format_name)
     if known.default_effort:
         return known.default_effort != "none"
     return format_name.startswith("gemini") and known.is_known and not known.never_thinks

@@ -64,7 +64,7 @@ def _list_families(*, as_json: bool) -> int:
 def _show_model(model: str, format_name: str | None, table: CapabilityTable | None, *, as_json: bool) -> int:
     family = find_family(model)
     format_name = format_name or (family.home[0] if family else FORMATS[0])
-    known = capabilities_for(model, format_name) if table is None else table.capabilities_for(model, format_name)
+    known = capabilities_for(model, format_name, table)
     rows = _facts(model, known, family, format_name, table)
     if as_json:
         facts = {name: {"value": value, "source": source} for name, value, source in rows}

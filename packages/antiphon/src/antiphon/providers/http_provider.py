@@ -35,7 +35,7 @@ from antiphon.providers.rendering import render_call
 from antiphon.providers.retry import RetryPolicy
 from antiphon.providers.routes import Target
 from antiphon.wire import formats
-from antiphon.wire.capabilities import CapabilityTable, look_up
+from antiphon.wire.capabilities import CapabilityTable, capabilities_for
 from antiphon.wire.delta import ModelOutputDelta
 from antiphon.wire.request import ModelRequest
 from antiphon.wire.tools.call_restorer import CallRestorer
@@ -161,7 +161,7 @@ class HttpProviderClient(ProviderClient):
         return self._request(context, options)
 
     def has_structured_output(self, model: str, *, with_tools: bool) -> bool:
-        known = look_up(model, self.preset.format, self._provider.capabilities).structured_output
+        known = capabilities_for(model, self.preset.format, self._provider.capabilities).structured_output
         match self.preset.format:
             case _ if known is not None:
                 return known
@@ -212,7 +212,7 @@ class HttpProviderClient(ProviderClient):
         compaction = formats[self.preset.format].spec.compaction
         if compaction is None or tokens < compaction.least_tokens:
             return False
-        return look_up(model, self.preset.format, self._provider.capabilities).compaction
+        return capabilities_for(model, self.preset.format, self._provider.capabilities).compaction
 
     def _with_compaction(self, options: ProviderCallOptions) -> ProviderCallOptions:
         """The options with the setting by which the API compacts the conversation itself, unless there is one."""
@@ -240,7 +240,7 @@ class HttpProviderClient(ProviderClient):
         if own.get("previous_response_id") or own.get("conversation"):
             return options
         include = own.get("include") or []
-        known = look_up(options.model, _RESPONSES, self._provider.capabilities)
+        known = capabilities_for(options.model, _RESPONSES, self._provider.capabilities)
         if known.encrypted_reasoning and isinstance(include, list) and _ENCRYPTED not in include:
             own["include"] = [*include, _ENCRYPTED]
             native[_RESPONSES] = own

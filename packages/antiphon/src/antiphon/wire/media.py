@@ -74,7 +74,6 @@ def decode_text(data: str) -> str:
 
 
 def data_url(media_type: str, data: str) -> str:
-    """A data URL of base64 `data`."""
     return f"data:{media_type};base64,{data}"
 
 

@@ -114,7 +114,6 @@ def object_of(value: Any) -> Block:
 
 
 def objects_of(value: Any) -> list[Block]:
-    """The objects in a list."""
     return [entry for entry in value if isinstance(entry, dict)] if isinstance(value, list) else []
 
 

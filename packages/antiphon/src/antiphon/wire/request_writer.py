@@ -18,7 +18,7 @@ import msgspec
 from msgspec import structs
 
 from antiphon.parts import Text, ToolCallRequest, ToolCallResult
-from antiphon.wire.capabilities import BUILT_IN
+from antiphon.wire.capabilities import capabilities_for
 from antiphon.wire.format import DEFAULT_OPTIONS, Format, WriteOptions, surrogate_error
 from antiphon.wire.loss import Loss, Losses
 from antiphon.wire.native_as_text import reasoning_as_text
@@ -60,7 +60,7 @@ class RequestWriter:
         self.request = request
         self.losses = losses
         self.options = options
-        self.model = (options.capabilities or BUILT_IN).capabilities_for(options.model or request.model, self.format)
+        self.model = capabilities_for(options.model or request.model, self.format, options.capabilities)
         self.begin()
         self._wrapped = find_wrapped_tools(request.tools) if self.wraps_calls and request.tools else None
         self._is_plain = not self._wrapped and not options.reasoning_as_text

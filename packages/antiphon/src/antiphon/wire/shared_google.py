@@ -81,7 +81,6 @@ class TurnListWriter(ListWriter):
         self._has_begun = self._is_continued = is_continued
 
     def add(self, index: int, message: Message) -> None:
-        """Write one message."""
         losses, role = self.losses, message.role
         losses.message = index
         is_leading = self._start < 0 and role in ("system", "developer")
@@ -218,7 +217,6 @@ def output_tokens(rule: str) -> Range:
 
 
 def stop_sequences(rule: str) -> Texts:
-    """The stop sequences."""
     return Texts(rule=rule, at_most=5, accepts_one=True)
 
 

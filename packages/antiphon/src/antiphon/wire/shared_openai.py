@@ -337,7 +337,6 @@ class Schema(rows.Check, frozen=True):
 
 
 def tool_name(format_name: str, rule: str = "") -> rows.String:
-    """The name of a tool."""
     name = "must have only letters, digits, - and _, and not too many of them"
     return rows.String(rule=rule, accepts=lambda text: tool_name_matcher(format_name)(text), name=name)
 

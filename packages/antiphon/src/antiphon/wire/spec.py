@@ -156,7 +156,6 @@ def load_module(name: str, module: str) -> Any:
 
 @cache
 def load_spec(package: str) -> FormatSpec:
-    """The spec of the format in a package."""
     return cast(FormatSpec, import_module(package).SPEC)
 
 

@@ -25,7 +25,7 @@ from antiphon.providers.keys.secret import is_token_source, read_headers, scrub
 from antiphon.providers.presets import Preset
 from antiphon.providers.retry import RetryPolicy, RetrySettings
 from antiphon.wire import formats
-from antiphon.wire.capabilities import CapabilityTable, look_up
+from antiphon.wire.capabilities import CapabilityTable, capabilities_for
 from antiphon.wire.openai_chat.dialects import DIALECTS, OPENAI_ITSELF
 from antiphon.wire.output import ErrorKind, ProviderError
 
@@ -166,7 +166,7 @@ class Provider:
 
     def continues_prefix(self, model: str) -> bool:
         """Whether the model is known to continue a last message of its own: those of Anthropic that accept a prefill."""
-        known = look_up(model, self.format, self.capabilities)
+        known = capabilities_for(model, self.format, self.capabilities)
         return self.format == "anthropic" and known.is_known and known.prefill
 
     def has_completions(self, model: str) -> bool:

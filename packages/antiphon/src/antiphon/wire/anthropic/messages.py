@@ -37,7 +37,6 @@ _NO_TEXT = (CallShape, ResultShape)
 
 
 def read_messages(entries: list[Any]) -> list[Message]:
-    """The messages of a request."""
     messages: list[Message] = []
     names: dict[str, str] = {}  # of the tools, by call id
     for entry in entries:
@@ -86,7 +85,6 @@ class MessageListWriter(ContentWriter):
         self._before_assistant: list[_PendingSystemMessage] = []  # those before the current assistant turn
 
     def add(self, index: int, message: Message) -> None:
-        """Write one message."""
         role = message.role
         if role == "tool":
             role = "user"

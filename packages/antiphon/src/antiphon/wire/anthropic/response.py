@@ -121,7 +121,6 @@ def read_stop_reason(name: Any, parts: Iterable[OutputPart]) -> tuple[StopReason
 
 
 def write_response(output: ModelOutput, losses: Losses) -> dict[str, Any]:
-    """A response body."""
     is_same_format = output.format == FORMAT
     content: list[Any] = []
     for position, part in enumerate(output.parts):
@@ -164,7 +163,6 @@ def report_created(created: int | None, losses: list[Loss]) -> None:
 
 
 def write_stop_reason(stop: StopReason, has_refusal: bool, is_same_format: bool, losses: list[Loss]) -> str | None:
-    """The `stop_reason` of a response."""
     if not stop and is_same_format:
         return None
     if has_refusal and stop in ("", "end"):

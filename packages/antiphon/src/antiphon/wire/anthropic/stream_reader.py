@@ -271,7 +271,6 @@ def _model_after_fallback(block: dict[str, Any]) -> str:
 
 
 def _append_native(block: _OpenBlock, data: GrowingObject, delta: dict[str, Any]) -> None:
-    """Add a delta to a native block."""
     kind = delta.pop("type", None)
     if kind == "citations_delta":
         data.add({"citations": [delta.get("citation")]})

@@ -294,8 +294,10 @@ def _look_up(model: str, format_name: str) -> Capabilities:
     return msgspec.convert(facts, Capabilities)
 
 
-def capabilities_for(model: str, format_name: str) -> Capabilities:
-    """What a model accepts in a format."""
+def capabilities_for(model: str, format_name: str, table: CapabilityTable | None = None) -> Capabilities:
+    """What a model accepts in a format: by the caller's table, or the built-in one."""
+    if table is not None:
+        return table.capabilities_for(model, format_name)
     return _look_up(model[:_MAX_NAME_LENGTH], format_name)
 
 
@@ -369,15 +371,6 @@ class CapabilityTable:
                 base = capabilities_for(override.like, format_name) if override.like else known
                 known = structs.replace(base, family=base.family or override.model, **override.facts)
         return known
-
-
-BUILT_IN = CapabilityTable()
-"""The table without entries of a caller."""
-
-
-def look_up(model: str, format_name: str, table: CapabilityTable | None) -> Capabilities:
-    """What a model accepts in a format: by the caller's table, or the built-in one."""
-    return capabilities_for(model, format_name) if table is None else table.capabilities_for(model, format_name)
 
 
 _SHOWN_BY_REFUSALS: tuple[tuple[str, dict[str, Any]], ...] = (

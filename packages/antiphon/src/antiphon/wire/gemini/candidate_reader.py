@@ -98,7 +98,6 @@ class Candidate:
         self._parts.text(self.text_index, text)
 
     def emit_whole(self, part: OutputPart) -> None:
-        """Emit a complete part."""
         self.end_part()
         self._parts.whole(part, self._number)
 

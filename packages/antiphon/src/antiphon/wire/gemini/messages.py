@@ -44,7 +44,6 @@ _WIRE_ROLES = {"user": "user", "tool": "user", "assistant": "model"}
 
 
 def read_contents(contents: list[Any]) -> list[Message]:
-    """The messages of contents, of their shapes."""
     messages: list[Message] = []
     calls = CallIdTracker()
     previous = ""

@@ -40,7 +40,6 @@ class PartialCall(Struct):
                 self._set(path, piece)
 
     def finish(self) -> dict[str, Any]:
-        """The arguments."""
         self._join()
         return self.arguments
 

@@ -143,7 +143,6 @@ def _read_output_format(fields: dict[str, Any], values: dict[str, Any]) -> None:
 
 
 def _read_thinking(config: dict[str, Any]) -> Reasoning:
-    """The reasoning settings of a `thinkingConfig`."""
     fields, extras = split_fields(config, _THINKING_FIELDS)
     budget, level, include_thoughts = (
         fields.pop(name, None) for name in ("thinkingBudget", "thinkingLevel", "includeThoughts")
@@ -259,7 +258,6 @@ class Writer(RequestWriter):
                 body[name] = value
 
     def _thinking(self, reasoning: Reasoning) -> dict[str, Any]:
-        """The `thinkingConfig` for this model."""
         model, losses = self.model, self.losses
         extras = own_extras(reasoning.native, losses, "reasoning", FORMAT)
         plan = plan_reasoning(reasoning, model, _REASONING, losses)

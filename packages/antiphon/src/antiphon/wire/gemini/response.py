@@ -247,7 +247,6 @@ def _write_candidate(output: ModelOutput, index: int, losses: Losses) -> Any:
 
 
 def build_candidate(parts: list[Any], index: int, finish_reason: str | None, fields: dict[str, Any]) -> dict[str, Any]:
-    """A candidate with its fields."""
     content: Any = {"parts": parts, "role": "model"} if parts else {"role": "model"}
     raw_content = fields.get("content")
     if isinstance(raw_content, dict):

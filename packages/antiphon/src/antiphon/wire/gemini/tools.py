@@ -87,7 +87,6 @@ def _read_parameters(fields: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def write_tools(tools: tuple[ToolDefinition | Native, ...], losses: list[Loss]) -> list[dict[str, Any]]:
-    """The entries of `tools`."""
     written: list[dict[str, Any]] = []
     declarations: list[Any] = []
     for tool in declare_tools(tools, FORMAT, NAMES, losses, unique="GM-11"):
@@ -155,7 +154,6 @@ def _calling_mode(choice: ToolChoice) -> str:
 
 
 def write_tool_choice(choice: ToolChoice, losses: list[Loss]) -> dict[str, Any]:
-    """The `functionCallingConfig`."""
     extras = own_extras(choice.native, losses, "tool_choice", FORMAT)
     written: dict[str, Any] = {"mode": _calling_mode(choice)}
     if choice.names and choice.mode in ("tool", "allowed"):

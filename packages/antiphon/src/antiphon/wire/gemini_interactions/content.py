@@ -284,7 +284,6 @@ class StepWriter:
         return {**written, **losses.take_extras(part.native, FORMAT)}
 
     def call(self, call: ToolCallRequest) -> dict[str, Any]:
-        """A call as a step."""
         name = NAMES.to_wire(call.tool_name) if self._is_request else call.tool_name
         step: dict[str, Any] = {"type": "function_call", "id": CALL_IDS.to_wire(call.tool_call_id), "name": name}
         step["arguments"] = arguments_object(call, self.losses, "GI-04")
@@ -301,7 +300,6 @@ class StepWriter:
         return {"type": "thought", **summary, **self.losses.take_extras(part.native, FORMAT)}
 
     def result(self, result: ToolCallResult) -> dict[str, Any]:
-        """A result as a step."""
         step: dict[str, Any] = {"type": "function_result", "call_id": CALL_IDS.to_wire(result.tool_call_id)}
         if result.tool_name:
             step["name"] = NAMES.to_wire(result.tool_name) if self._is_request else result.tool_name

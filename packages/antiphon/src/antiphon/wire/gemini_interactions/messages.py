@@ -42,7 +42,6 @@ class StepReader:
         self._contents: list[Any] = []  # contents without a step, which are one input of the user
 
     def read(self, entries: list[Any]) -> list[Message]:
-        """The messages of the steps."""
         for entry in entries:
             kind, shape, more = type(entry), entry, _NOTHING
             if kind is Loose:

@@ -21,7 +21,6 @@ _FIELDS = frozenset({"type", "name", "description", "parameters"})
 
 
 def read_tools(tools: list[Any]) -> tuple[ToolDefinition | Native, ...]:
-    """The tools of a request."""
     return tuple([_read_tool(tool) for tool in tools])
 
 
@@ -36,7 +35,6 @@ def _read_tool(tool: Any) -> ToolDefinition | Native:
 
 
 def write_tools(tools: tuple[ToolDefinition | Native, ...], losses: list[Loss]) -> list[Any]:
-    """The entries of `tools`."""
     return [
         tool.data if isinstance(tool, DeclaredNative) else _write_tool(tool, losses)
         for tool in declare_tools(tools, FORMAT, NAMES, losses, unique="GI-08")
@@ -67,7 +65,6 @@ def read_tool_choice(choice: Any) -> ToolChoice | None:
 
 
 def write_tool_choice(choice: ToolChoice, losses: list[Loss]) -> Any:
-    """The `tool_choice`."""
     own_extras(choice.native, losses, "tool_choice")
     if choice.mode in ("tool", "allowed") and choice.names:
         # Only `validated` accepts names without forcing a call.

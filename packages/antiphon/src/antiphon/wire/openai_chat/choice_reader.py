@@ -228,7 +228,6 @@ class ChoiceReader:
             self._parts.end(self._open_index)
 
     def _emit_whole(self, part: Any) -> None:
-        """Emit a complete part."""
         self._start_part(Native, part)
         self._end_part()
 

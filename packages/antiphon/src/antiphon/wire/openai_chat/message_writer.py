@@ -112,7 +112,6 @@ class MessageListWriter(ListWriter):
         return self.entries
 
     def add(self, index: int, message: Message) -> None:
-        """Write one message."""
         losses, role, parts = self.losses, message.role, message.parts
         losses.message = index
         if len(parts) == 1 and message.native is None and message.name is None and not self._deferred:

@@ -62,7 +62,6 @@ _ROLES: dict[type, str] = {shape: role for role, shape in ROLE_SHAPES.items()}
 
 
 def read_messages(entries: list[Any]) -> list[Message]:
-    """The messages of a request."""
     messages: list[Message] = []
     functions: _Functions = {}
     parts: tuple[Any, ...]

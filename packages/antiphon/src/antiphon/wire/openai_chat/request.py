@@ -268,7 +268,6 @@ class Writer(RequestWriter):
 
 
 def thinking_requested(reasoning: Reasoning | None) -> bool:
-    """Whether the request asks for thinking."""
     return reasoning is not None and not is_off(reasoning)
 
 

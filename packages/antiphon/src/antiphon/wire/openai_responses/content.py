@@ -340,7 +340,6 @@ def reasoning_text(item: dict[str, Any]) -> str:
 
 
 def write_output_items(parts: Sequence[OutputPart], losses: Losses) -> list[Any]:
-    """The `output` of a response."""
     ids = IdGenerator()
     items: list[Any] = []
     texts: list[Text | Refusal] = []  # the content of one message item
@@ -396,7 +395,6 @@ def message_item(parts: Sequence[Text | Refusal], new_id: str, losses: Losses) -
 
 
 def call_item(call: ToolCallRequest, new_id: str, losses: Losses) -> dict[str, Any]:
-    """The item of a call."""
     item: dict[str, Any] = {
         "id": new_id,
         "type": "custom_tool_call" if call.freeform else "function_call",
@@ -410,7 +408,6 @@ def call_item(call: ToolCallRequest, new_id: str, losses: Losses) -> dict[str, A
 
 
 def reasoning_item(thinking: Thinking, new_id: str, losses: Losses) -> dict[str, Any]:
-    """The item of reasoning."""
     item: dict[str, Any] = {"id": new_id, "type": "reasoning"}
     _add_own(item, thinking, losses)
     if not isinstance(item.get("summary"), list):

@@ -12,5 +12,4 @@ read_error, write_error = _ERRORS.read, _ERRORS.write
 
 
 def response_error(error: ProviderError) -> dict[str, Any]:
-    """The `error` of a failed response."""
     return {"code": _ERRORS.write_object(error)["code"] or "server_error", "message": error.message}

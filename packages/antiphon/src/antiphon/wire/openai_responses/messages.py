@@ -74,7 +74,6 @@ class ItemReader:
         self._freeform: set[str] = set()  # the ids of freeform calls
 
     def read(self, items: list[Any]) -> tuple[Message, ...]:
-        """The messages of the items."""
         turn, messages, freeform = self._turn, self.messages, self._freeform
         for item in items:
             message: Message | None = None
@@ -209,7 +208,6 @@ class MessageListWriter(ListWriter):
         self._thoughts: tuple[int, Sequence[Part]] | None = None  # a turn that has nothing else, until the next message
 
     def add(self, index: int, message: Message) -> None:
-        """Write one message."""
         self.losses.message = index
         if index == 0 and self._take_instructions(message):
             return

@@ -30,7 +30,6 @@ def flat_name(namespace: Any, name: str) -> str:
 
 
 def has_own_tools(item: Any) -> bool:
-    """Whether an item or a tool has tools of its own."""
     return (
         type(item) is dict and type(item.get("tools")) is list and item.get("type") in ("namespace", *_ITEMS_WITH_TOOLS)
     )

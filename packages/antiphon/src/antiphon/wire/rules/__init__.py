@@ -356,7 +356,6 @@ def json_type_name(value: object) -> str:
 
 
 def list_of(value: Any) -> list[Any]:
-    """The value, if it is a list."""
     return value if isinstance(value, list) else []
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, get_args
 
-from antiphon.wire.capabilities import Capabilities, look_up
+from antiphon.wire.capabilities import Capabilities, capabilities_for
 from antiphon.wire.capabilities.accepted_media import media_problems
 from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
 from antiphon.wire.loss import Loss
@@ -141,7 +141,7 @@ class RuleBook:
         if not isinstance(body, dict):
             return [Violation(next(iter(self.sources)), "", expected("an object", body))]
         name = options.model or body.get("model")
-        model = look_up(name if isinstance(name, str) else "", self._format, options.capabilities)
+        model = capabilities_for(name if isinstance(name, str) else "", self._format, options.capabilities)
         found = Checked(body, model, self._has_dots, self._target(body, options, model), self._entries(body))
         for row in self._rows:
             row.check(body, None, found)

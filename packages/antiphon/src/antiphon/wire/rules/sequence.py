@@ -94,7 +94,6 @@ class SequenceJudge:
         self._is_model = is_model
 
     def call(self, call_id: str, index: int, position: int = 0) -> None:
-        """A call of the model."""
         pending, seen = self.pending, self._seen
         if not self._is_model:
             self.problems.append(Problem("wrong role", index, position, call_id))
@@ -114,7 +113,6 @@ class SequenceJudge:
             seen.add(call_id)
 
     def result(self, call_id: str, index: int, position: int = 0) -> None:
-        """A result of the client."""
         if self._is_model:
             self.problems.append(Problem("wrong role", index, position, call_id))
         elif call_id in self._answered:

@@ -69,7 +69,6 @@ class PartStream:
             self.deltas.append(PartExtended(index, native))
 
     def end(self, index: int) -> None:
-        """End a part that is open."""
         if index in self._open:
             self._open.remove(index)
             self.deltas.append(PartEnded(index))

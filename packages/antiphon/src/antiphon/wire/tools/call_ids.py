@@ -62,7 +62,6 @@ class OpenCalls:
         self._index: dict[tuple[str, str | None], deque[OpenCall]] | None = None
 
     def add(self, call_id: str, wire_id: str | None, name: str) -> None:
-        """The next call."""
         self._calls.append(OpenCall(call_id, wire_id, name))
 
     def first(self) -> OpenCall | None:
