@@ -178,7 +178,10 @@ FOUND: dict[str, tuple[bool, list[Step]]] = {
             Ask(key="thrifty"),
         ],
     ),
-    "control characters in a path": (True, [Ask(client="gemini", model=BAD_NAMES["control"])]),
+    "control characters in a path": (
+        True,
+        [*[Ask(client="gemini", model=BAD_NAMES["control"], key="few")] * 4, *[Read(path="/v1/models", key="few")] * 4],
+    ),
     "a translated stream that fails after text keeps its body": (
         False,
         [Ask(model="to-gemini", streams=True, shape="large", faults=(("gemini", "stall in half"),))],

@@ -424,6 +424,8 @@ class World:
                 yield f"keys: a {key or 'missing'} key is answered with {got.status}"
             yield from self._view.counted(got.status, "", (0, 0), 0, 0, is_asked=False)
             return False
+        if b"no route for" in got.body:
+            return True  # refused before limits are looked at
         may_enter = model.admitted(key, begin, end)
         is_in = not (got.status == 429 and _AT_ITS_LIMIT in got.body)
         if may_enter is not None and may_enter != is_in:
