@@ -467,7 +467,7 @@ class EmbeddedCallPolicy:
         if self.setting is False:
             return context, options, None
         embedded, mode = self._reading, self.setting
-        if not isinstance(mode, str | bool):
+        if mode != "auto" and not isinstance(mode, str | bool):
             mode = embedded.mode_for(mode, options.model)
         if mode == "auto" and options.model in self._without_tools:
             mode = "prompt"

@@ -361,27 +361,20 @@ def append_results(history: AgentHistory, calls: Collection[ToolCallState], sour
 
 def _results_metadata(calls: Collection[ToolCallState], source: str, ended: str) -> EntryMetadata | None:
     """How long the calls took (all together: the longest), which results were cached, and where they failed."""
-    durations: dict[str, float] = {}
     longest: float | None = None
-    cached: list[str] = []
-    tracebacks: dict[str, str] = {}
+    extra: dict[str, Any] = {"ended": ended} if ended else {}
     for state in calls:
-        if state.seconds is not None:
-            durations[state.call.tool_call_id] = seconds = int(state.seconds * 1e6) / 1e6
+        if (seconds := state.seconds) is not None:
+            seconds = int(seconds * 1e6) / 1e6
             if longest is None or seconds > longest:
                 longest = seconds
+            if len(calls) > 1:
+                extra.setdefault("durations", {})[state.call.tool_call_id] = seconds
         if state.is_cached:
-            cached.append(state.call.tool_call_id)
+            extra.setdefault("cached", []).append(state.call.tool_call_id)
         if state.traceback:
-            tracebacks[state.call.tool_call_id] = state.traceback
-    extra: dict[str, Any] = {"ended": ended} if ended else {}
-    if durations and len(calls) > 1:
-        extra["durations"] = durations
-    if cached:
-        extra["cached"] = cached
-    if tracebacks:
-        extra["tracebacks"] = tracebacks
-    if not (source or extra or durations):
+            extra.setdefault("tracebacks", {})[state.call.tool_call_id] = state.traceback
+    if not (source or extra or longest is not None):
         return None
     return EntryMetadata(source=source, duration=longest, extra=extra or None)
 

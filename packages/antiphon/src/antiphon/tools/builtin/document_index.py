@@ -292,8 +292,6 @@ class DocumentIndex:
             application_id=_APPLICATION_ID,
             schema=_SCHEMA,
             timeout=30.0,
-            read_only=False,
-            create=True,
         )
 
     def close(self) -> None:

@@ -307,8 +307,6 @@ class PlanStore(Closable):
             application_id=_APPLICATION_ID,
             schema=_SCHEMA,
             timeout=timeout,
-            read_only=False,
-            create=True,
         )
 
     def close(self) -> None:
