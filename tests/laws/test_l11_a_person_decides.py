@@ -181,7 +181,8 @@ def check(plan: list[list[Written]], approval: Approval, ran: list[str], entries
         _, round_, index = call_id.split("_")
         written = plan[int(round_)][int(index)]
         if call_id not in allowed:
-            assert written.is_freeform or written.arguments in ARGUMENTS[:3], f"{written} ran with wrong arguments"
+            legal = ARGUMENTS[:3] + (["", "{}"] if written.name == "look" else [])  # it needs none
+            assert written.is_freeform or written.arguments in legal, f"{written} ran with wrong arguments"
         assert not is_asked(written, approval) or call_id in allowed, f"{written} ran without an approval"
 
 

@@ -227,6 +227,15 @@ def test_expired_cooldowns_and_invalid_names_are_not_shared() -> None:
     assert one.export_health(named) == {named(SECRET): NO_COOLDOWNS}
 
 
+def test_a_key_that_another_process_rejected_is_not_probed_at_once() -> None:
+    (one, two), clock = pools_of()
+    outcome(one, "m", "authentication", 1)
+    tell(one, two)
+    assert not key_free(two, "m")
+    clock.now += CooldownPolicy().retry_rejected
+    assert key_free(two, "m")  # there is no other
+
+
 EVENTS = st.lists(
     st.tuples(
         st.integers(0, 2),  # whose turn it is
@@ -269,6 +278,7 @@ def test_all_processes_converge_after_any_events(
         == messages_sent[2].active
     )
     assert len({one.generation for one in messages_sent}) == len({one.is_disabled for one in messages_sent}) == 1
+    clock.now += CooldownPolicy().retry_rejected  # counted from when a process learned of it
     free = {model: {key_free(pool, model) for pool in pools} for model in ("m", "n")}
     # A reload waives deadlines in its own process alone.
     assert all(len(times) == 1 for times in free.values()) or any(event == "reload" for _, event, _, _ in events)

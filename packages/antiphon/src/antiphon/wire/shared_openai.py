@@ -276,12 +276,13 @@ def chosen_names(choice: ToolChoice, declared: Container[str] | None, losses: li
     known = [name for name in choice.names if declared is None or name in declared]
     if len(known) < len(choice.names):
         why = f"the named tool is not declared; dropped ({rule})"
-        losses.extend(Loss("tool_choice", name, why) for name in choice.names if name not in known)
+        losses.extend(Loss("tool_choice", name or '""', why) for name in choice.names if name not in known)
     if not choice.names:
         losses.append(Loss("tool_choice", choice.mode, f"no tool is named; dropped ({rule})"))
     if choice.mode != "tool":
         return known
-    losses.extend(Loss("tool_choice.names", name, "only one tool can be named; dropped this one") for name in known[1:])
+    why = "only one tool can be named; dropped this one"
+    losses.extend(Loss("tool_choice.names", name or '""', why) for name in known[1:])
     return known[:1]
 
 

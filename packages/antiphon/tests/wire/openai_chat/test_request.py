@@ -416,3 +416,10 @@ def test_the_format_is_found_by_its_name() -> None:
     assert body == {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
     assert losses == []
     assert formats[FORMAT].read_request(msgspec.json.encode(body)).messages == (USER,)
+
+
+def test_a_tool_that_is_chosen_by_an_empty_name_is_reported() -> None:
+    _, losses = formats["openai-chat"].write_request(
+        ModelRequest(messages=(), model="m", tool_choice=ToolChoice("tool", ("f", "")))
+    )
+    assert '""' in {loss.what for loss in losses if loss.path.startswith("tool_choice")}

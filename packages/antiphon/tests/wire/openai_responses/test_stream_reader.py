@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from antiphon.parts import TokenUsage, ToolCallRequest
+from antiphon.parts import Text, TokenUsage, ToolCallRequest
 from antiphon.wire.delta import (
     Failed,
     Finished,
@@ -30,6 +30,7 @@ from wire.openai_responses.bodies import (
     read_all,
     written_out,
 )
+from wire.stream_grammar import check_grammar
 
 read_response = RESPONSES.read_response
 StreamReader = RESPONSES.stream_reader
@@ -224,3 +225,23 @@ def test_an_event_with_invalid_json_is_a_failure(junk: bytes) -> None:
     failed = read_all(data)[-1]
     assert isinstance(failed, Failed)
     assert failed.error.kind == "server"
+
+
+@pytest.mark.parametrize(
+    "content", [[], [{"type": "output_text", "text": "Hello", "annotations": []}]], ids=["empty", "text"]
+)
+@pytest.mark.parametrize("kind", [None, "unknown"])
+def test_an_item_may_end_as_another_kind_than_it_began(kind: str | None, content: list[Any]) -> None:
+    """The place of a part was kept for the first, and the second had another: there was no part 0."""
+    final = {"id": "m", "type": "message", "role": "assistant", "status": "completed", "content": content}
+    deltas = read_all(
+        written_out(
+            [
+                {"type": "response.output_item.added", "output_index": 0, "item": {"id": "m", "type": kind}},
+                {"type": "response.completed", "response": {"id": "r", "status": "completed", "output": [final]}},
+            ]
+        )
+    )
+    check_grammar(deltas)
+    assert isinstance(deltas[-1], Finished)
+    assert [part.text for part in assembled(deltas).output.parts if isinstance(part, Text)] == ["Hello"] * len(content)

@@ -400,8 +400,10 @@ class KeyHealth(Health):
 
     def _merge_cooldown(self, scope: str, until: float) -> None:
         super()._merge_cooldown(scope, until)
-        if is_rejection(scope) and (model := model_of(scope)) is not None:
-            self._note_rejected(model)
+        if is_rejection(scope):
+            self._rejected_at = self.calls.clock()  # as far as this process knows
+            if (model := model_of(scope)) is not None:
+                self._note_rejected(model)
 
     def _rejected(self, model: str) -> str:
         """The scope that an authentication error rejects: the model, or the whole key if it is the second model."""

@@ -197,13 +197,16 @@ class StreamReader(ItemReader[StreamEvent, _Item]):
         before = len(turn)
         read_model_item(turn, final)
         parts = turn[before:]
-        if item.parts and isinstance(parts[0], Native):
+        if item.place is not None:
+            first, *parts = parts or [Native(FORMAT, item.item)]
+            self.parts.whole(first, index=item.place)  # whatever it began as
+        elif item.parts and isinstance(parts[0], Native):
             self._end_item(item)  # it began as something that its final form is not
             return
         begun = [item.parts[key] for key in sorted(item.parts, key=lambda number: number or 0)]
         for place, part in enumerate(parts):
             if isinstance(part, Native):
-                self.parts.whole(part, index=item.place)
+                self.parts.whole(part)
             else:
                 self._end_as(begun[place] if place < len(begun) else self._begin_empty(item, place, part), part)
         for rest in begun[len(parts) :]:
