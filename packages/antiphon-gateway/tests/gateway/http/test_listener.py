@@ -327,7 +327,7 @@ def test_a_body_is_given_back_when_the_upstream_has_answered(shape: Shape) -> No
         with connection(gateway.port) as first, connection(gateway.port) as second:
             first.sendall(shape(padding + streamed))
             came = b""
-            while b": keep-alive" not in came:  # it streams, and has no end
+            while b": keep-alive" not in came.partition(b"data:")[2]:  # it streams, and has no end
                 came += first.recv(65_536)
             second.sendall(shape(padding + BODY))
             assert read_response(second)[0] == 200
