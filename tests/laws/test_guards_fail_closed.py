@@ -64,11 +64,11 @@ def test_model_hooks(method: str, failure: str, is_streamed: bool) -> None:
     model = ScriptedModel(SECRET, "Second.")
     chat = Conversation(model, hooks=[guard(**{method: raising})])
 
-    async def played() -> Any:
+    async def run() -> Any:
         loop = ToolLoop(chat)
         return await (loop.run("Go.", on_event=lambda _: None, check=False) if is_streamed else loop.run("Go."))
 
-    result = asyncio.run(played())
+    result = asyncio.run(run())
     assert result.reason == "refused"
     assert reason in result.text
     if failure != "refuses":
@@ -96,7 +96,7 @@ def test_model_hooks_without_a_loop(method: str, way: str) -> None:
     chat = Conversation(ScriptedModel(SECRET), hooks=[guard(**{method: boom})])
     chat.add("Go.")
 
-    async def asked() -> None:
+    async def run() -> None:
         if way == "call_model":
             await chat.call_model()
         else:
@@ -104,7 +104,7 @@ def test_model_hooks_without_a_loop(method: str, way: str) -> None:
                 pass
 
     with pytest.raises(CallRefused, match=f"Guard.{method} failed: ValueError: the guard broke"):
-        asyncio.run(asked())
+        asyncio.run(run())
     assert SECRET not in str(chat.history.entries)
     assert refusals(chat.history.snapshot()) == []
 
@@ -133,7 +133,7 @@ def test_an_answer_that_could_not_be_checked_is_withheld(ending: str) -> None:
     model = FunctionModel(unfinished)
     chat = Conversation(model, hooks=[Check()])
 
-    async def played() -> None:
+    async def run() -> None:
         stream = ToolLoop(chat).stream("Go.")
         try:
             async for event in stream:
@@ -146,7 +146,7 @@ def test_an_answer_that_could_not_be_checked_is_withheld(ending: str) -> None:
         finally:
             await stream.aclose()
 
-    asyncio.run(asyncio.wait_for(played(), 30))
+    asyncio.run(asyncio.wait_for(run(), 30))
     assert SECRET not in str(chat.history.entries)
     assert refusals(chat.history.snapshot()) == []
 

@@ -79,7 +79,7 @@ def check_order(events: Sequence[ap.LoopEvent], history: ap.AgentHistory, before
 @pytest.mark.parametrize("place", ["memory", "file"])
 @given(script=st.lists(answers, min_size=1, max_size=5))
 def test_events_are_the_log_as_it_grows(place: str, script: list[ModelOutput]) -> None:
-    async def play(history: ap.AgentHistory) -> None:
+    async def run(history: ap.AgentHistory) -> None:
         world = World()
 
         @ap.tool(needs_approval=True)
@@ -101,19 +101,19 @@ def test_events_are_the_log_as_it_grows(place: str, script: list[ModelOutput]) -
         assert isinstance(history.entries[0], ModelInputEntry)
 
     if place == "memory":
-        asyncio.run(play(ap.AgentHistory()))
+        asyncio.run(run(ap.AgentHistory()))
     else:
         with SqliteStore(":memory:") as store:
-            asyncio.run(play(store.create()))
+            asyncio.run(run(store.create()))
 
 
 def test_entries_of_two_calls_are_reported_while_they_run() -> None:
     chat = ap.Conversation(ap.ScriptedModel([call("look"), call("put")], "Done."), tools=World().tools())
 
-    async def play() -> list[ap.LoopEvent]:
+    async def run() -> list[ap.LoopEvent]:
         return [event async for event in ap.ToolLoop(chat).stream("Go.")]
 
-    kinds = [type(entry) for entry in entries_in(asyncio.run(play()))]
+    kinds = [type(entry) for entry in entries_in(asyncio.run(run()))]
     assert kinds.index(ToolCallStartedEntry) < kinds.index(ToolCallFinishedEntry)
     assert ApprovalRequestedEntry not in kinds
 
@@ -128,17 +128,17 @@ def test_entries_of_a_tool_in_a_thread_are_reported() -> None:
 
     chat = ap.Conversation(ap.ScriptedModel(call("remember", text="milk"), "Done."), tools=[remember])
 
-    async def play() -> list[ap.LoopEvent]:
+    async def run() -> list[ap.LoopEvent]:
         return [event async for event in ap.ToolLoop(chat).stream("Go.")]
 
-    events = asyncio.run(play())
+    events = asyncio.run(run())
     check_order(events, chat.history, 0)
 
 
 def test_a_reader_that_stops_gets_no_more(tmp_path: Path) -> None:
     received: list[ap.LoopEvent] = []
 
-    async def play() -> None:
+    async def run() -> None:
         loop = ap.ToolLoop(chat)
         stream = loop.stream("Go.")
         async for event in stream:
@@ -150,6 +150,6 @@ def test_a_reader_that_stops_gets_no_more(tmp_path: Path) -> None:
 
     with ap.open_store(tmp_path / "chats.db") as store:
         chat = ap.Conversation(ap.ScriptedModel("One two three.", "Yes."), history=store.create())
-        asyncio.run(play())
+        asyncio.run(run())
         assert isinstance(received[-1], ap.TextDelta)
         assert chat.history.version > len(entries_in(received))

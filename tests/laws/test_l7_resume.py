@@ -51,12 +51,12 @@ def play_until(plan: Plan, world: World, limit: int) -> list[HistoryEntry]:
     """What is in the log of a process that is killed when it writes entry `limit` + 1."""
     journal = MortalJournal(limit)
 
-    async def play() -> None:
+    async def run() -> None:
         chat = Conversation(planned(plan), tools=world.tools(), history=AgentHistory(journal=journal))
         await drained(ToolLoop(chat, limits=LIMIT_REASONS), "Go.")
 
     with contextlib.suppress(Killed):
-        asyncio.run(play())
+        asyncio.run(run())
     return journal.kept
 
 

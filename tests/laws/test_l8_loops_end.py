@@ -114,14 +114,14 @@ def test_the_time_budget_ends_a_stream(partial_text: str, is_streamed: bool) -> 
         finally:
             closed.append(True)
 
-    async def play() -> str:
+    async def run() -> str:
         loop = ToolLoop(chat, max_seconds=0.05)
         if is_streamed:
             return last_reason(await drained(loop, "Go."))
         return (await loop.run("Go.")).reason
 
     chat = Conversation(FunctionModel(endless))
-    assert asyncio.run(asyncio.wait_for(play(), 30)) == "time_budget"
+    assert asyncio.run(asyncio.wait_for(run(), 30)) == "time_budget"
     assert closed == [True], "the provider's stream is closed"
     assert chat.turn.ended == "time_budget"
     assert (chat.turn.output.response_markdown if chat.turn.output else "") == partial_text, "the partial text is kept"

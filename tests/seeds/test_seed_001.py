@@ -238,7 +238,7 @@ def test_library_and_codebuddy(tmp_path: Path) -> None:
         environ = {"CODEBUDDY_API_KEY": KEY, "CODEBUDDY_BASE_URL": f"{codebuddy.url}/v2"}
         client = provider("codebuddy", environ=environ)
 
-        async def talk() -> tuple[str, tuple[str, ...]]:
+        async def run() -> tuple[str, tuple[str, ...]]:
             chat = Conversation("claude-4.0", provider=client)
             chat.add("你好")
             answer = await chat.call_model()
@@ -248,7 +248,7 @@ def test_library_and_codebuddy(tmp_path: Path) -> None:
             await client.aclose()
             return text_of(answer.content), names
 
-        text, names = asyncio.run(talk())
+        text, names = asyncio.run(run())
     assert (text, names) == ("你好", MODELS)
     first, second = (msgspec.json.decode(one.body)["messages"] for one in codebuddy.received if one.method == "POST")
     assert [message["role"] for message in first] == ["system", "user"]

@@ -68,11 +68,11 @@ def test_search_then_plan_in_three_rounds(tmp_path: Path) -> None:
         chat = conversation(server, tmp_path)
         events: list[Any] = []
 
-        async def play() -> None:
+        async def run() -> None:
             question = "搜索 IELTS 备考方法，然后帮我制定一个3个月的学习计划"
             events.extend([event async for event in ap.ToolLoop(chat).stream(question)])
 
-        asyncio.run(play())
+        asyncio.run(run())
     shown = (ap.ToolCallStarted, ap.ToolCallFinished, ap.ToolCallFailed)
     assert [type(event).__name__ for event in events if isinstance(event, shown)] == [
         "ToolCallStarted",

@@ -299,7 +299,7 @@ class FullDisk:
 
 
 def test_a_full_disk_is_reported_and_ends_the_turn() -> None:
-    async def played(room: int) -> list[str]:
+    async def run(room: int) -> list[str]:
         chat = ap.Conversation(ap.ScriptedModel("Hello."), history=ap.AgentHistory(journal=FullDisk(room)))
         live = LiveConversation(chat)
         start = live.events.settled
@@ -319,8 +319,8 @@ def test_a_full_disk_is_reported_and_ends_the_turn() -> None:
         assert live.version == chat.history.version == room
         return [type(event).__name__ for event in entries_seen if not isinstance(event, RenderedText)]
 
-    assert asyncio.run(played(0)) == ["TurnStarted", "TurnFailed", "LoopFinished"]
-    assert asyncio.run(played(1)) == ["TurnStarted", "EntryAppended", "RoundStarted", "TurnFailed", "LoopFinished"]
+    assert asyncio.run(run(0)) == ["TurnStarted", "TurnFailed", "LoopFinished"]
+    assert asyncio.run(run(1)) == ["TurnStarted", "EntryAppended", "RoundStarted", "TurnFailed", "LoopFinished"]
 
 
 def test_concurrent_opens_share_one_conversation_and_turns_wait(store: SqliteStore) -> None:
@@ -330,7 +330,7 @@ def test_concurrent_opens_share_one_conversation_and_turns_wait(store: SqliteSto
         made.append(history.id)
         return ap.Conversation(ap.ScriptedModel("a", "b"), history=history)
 
-    async def played() -> None:
+    async def run() -> None:
         first = OpenConversations(store, make)
         conversation = (await first.create("")).chat.id
         await first.aclose()
@@ -342,13 +342,13 @@ def test_concurrent_opens_share_one_conversation_and_turns_wait(store: SqliteSto
         await conversations.aclose(grace=5)
         assert one.chat.turn.output is not None
 
-    asyncio.run(played())
+    asyncio.run(run())
 
 
 def test_idle_conversations_are_released_and_busy_ones_are_not(store: SqliteStore) -> None:
     gate = Gate()
 
-    async def played() -> None:
+    async def run() -> None:
         conversations = OpenConversations(
             store, lambda history, owner: ap.Conversation(waiting_model(gate), history=history), max_open=3
         )
@@ -377,7 +377,7 @@ def test_idle_conversations_are_released_and_busy_ones_are_not(store: SqliteStor
                 await kept.open(conversation, "")
             assert len(kept) == left
 
-    asyncio.run(played())
+    asyncio.run(run())
 
 
 def test_concurrent_turns_are_limited(tmp_path: Path) -> None:

@@ -192,7 +192,7 @@ def test_a_turn_waits_for_the_write_of_a_disconnected_client() -> None:
         def fork(self, at: int) -> AgentHistory:
             raise NotImplementedError
 
-    async def played() -> list[str]:
+    async def run() -> list[str]:
         jam.stopped = ("write", "debug_log")
         chat = ap.Conversation(ap.ScriptedModel("Hello."), history=AgentHistory(journal=SlowJournal()))
         live = LiveConversation(chat, is_local=False)
@@ -208,4 +208,4 @@ def test_a_turn_waits_for_the_write_of_a_disconnected_client() -> None:
             await asyncio.sleep(0.001)
         return [entry.kind for entry in chat.history.entries]
 
-    assert asyncio.run(played()) == ["debug_log", "model_input", "model_output"]
+    assert asyncio.run(run()) == ["debug_log", "model_input", "model_output"]

@@ -151,7 +151,7 @@ def test_mode_none_asks_the_providers_and_keeps_nothing(config: Config, tmp_path
 
 
 def test_it_runs_beside_the_event_loop_of_a_test(config: Config, tmp_path: Path) -> None:
-    async def talk(tape: TapedGateway) -> str:
+    async def run(tape: TapedGateway) -> str:
         async with openai.AsyncOpenAI(base_url=tape.openai_url, api_key="x", max_retries=0) as client:
             got = await client.responses.create(model="to-openai-responses", input="Hello.")
             text: str = got.output_text
@@ -161,7 +161,7 @@ def test_it_runs_beside_the_event_loop_of_a_test(config: Config, tmp_path: Path)
         texts = []
         for _ in range(2):
             with use_tape(tmp_path / "t.db", config=config) as tape:
-                texts.append(await talk(tape))
+                texts.append(await run(tape))
         return texts
 
     assert asyncio.run(test()) == ["echo: Hello."] * 2

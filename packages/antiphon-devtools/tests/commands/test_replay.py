@@ -66,7 +66,7 @@ def conversation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         "The weather in a city."
         return f"Rain in {city}"
 
-    async def talk() -> str:
+    async def run() -> str:
         model = ap.ScriptedModel("Hello!", call("weather", city="Oslo"), "It rains in Oslo 奥斯陆下雨.", name="old")
         with ap.SqliteStore(tmp_path / "chats.db") as store:
             history = store.create("Weather")
@@ -75,7 +75,7 @@ def conversation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
             await loop.run("Weather in Oslo?")
             return history.id
 
-    return asyncio.run(talk())
+    return asyncio.run(run())
 
 
 @pytest.fixture

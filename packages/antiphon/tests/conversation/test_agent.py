@@ -206,12 +206,12 @@ def test_an_approval_is_matched_with_the_agent_that_asked() -> None:
 
 
 def test_tools_of_a_source_are_the_agents_too() -> None:
-    async def play() -> Conversation:
+    async def run() -> Conversation:
         async with Conversation(ScriptedModel(), tools=[Source(dig)]) as chat:
             await ToolLoop(chat, agents=[Agent("digger", model=ScriptedModel(call("dig"), "A bone."))]).run("Dig!")
             return chat
 
-    assert list(results_in(asyncio.run(play()).history.entries).values()) == ["a bone"]
+    assert list(results_in(asyncio.run(run()).history.entries).values()) == ["a bone"]
 
 
 # Routes.

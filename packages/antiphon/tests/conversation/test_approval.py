@@ -426,17 +426,17 @@ def test_what_was_decided_is_in_the_log() -> None:
 
 
 def test_a_suspended_turn_is_not_running(office: Office) -> None:
-    async def play() -> None:
+    async def run() -> None:
         loop = ToolLoop(Conversation(ScriptedModel(BATCH), tools=office.tools()))
         await drained(loop, "Pay.")
         assert not await loop.interrupt()
         assert len(loop.pending) == 2, "so there is nothing to interrupt"
 
-    asyncio.run(play())
+    asyncio.run(run())
 
 
 def test_tools_of_a_source_wait_for_another_process_too(tmp_path: Path, office: Office) -> None:
-    async def play(model: ScriptedModel, *words: str, approve: bool = False) -> str:
+    async def run(model: ScriptedModel, *words: str, approve: bool = False) -> str:
         resume = None if words else "last"
         async with Conversation(
             model, tools=[Source(*office.tools())], store=tmp_path / "chats.db", resume=resume
@@ -446,7 +446,7 @@ def test_tools_of_a_source_wait_for_another_process_too(tmp_path: Path, office: 
                 loop.approve(next(iter(chat.turn.open_calls)))
             return last_reason(await drained(loop, *words))
 
-    assert asyncio.run(play(ScriptedModel(call("pay", to="Ada", amount=5)), "Pay.")) == "approval"
-    assert asyncio.run(play(ScriptedModel())) == "approval"
-    assert asyncio.run(play(ScriptedModel("Paid."), approve=True)) == "answered"
+    assert asyncio.run(run(ScriptedModel(call("pay", to="Ada", amount=5)), "Pay.")) == "approval"
+    assert asyncio.run(run(ScriptedModel())) == "approval"
+    assert asyncio.run(run(ScriptedModel("Paid."), approve=True)) == "answered"
     assert office.paid == [("Ada", 5)]

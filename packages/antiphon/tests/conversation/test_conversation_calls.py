@@ -46,7 +46,7 @@ def test_one_call_of_a_model_appends_one_entry() -> None:
 
 
 def test_calls_are_run_together_and_one_by_one() -> None:
-    async def play() -> None:
+    async def run() -> None:
         world = World()
         chat = Conversation(ScriptedModel([call("look"), call("trip"), call("nowhere")]), tools=world.tools())
         chat.add("Go.")
@@ -62,7 +62,7 @@ def test_calls_are_run_together_and_one_by_one() -> None:
         assert kinds.count("tool_call_results") == 2
         assert refusals(chat.history.snapshot()) == []
 
-    asyncio.run(play())
+    asyncio.run(run())
 
 
 def test_what_finished_before_a_crash_is_not_run_again() -> None:
@@ -149,14 +149,14 @@ def test_calls_that_need_a_person_wait_and_the_others_run() -> None:
 
 
 def test_tools_of_a_source_are_there_for_calls_that_came_before() -> None:
-    async def play() -> ToolCallResult:
+    async def run() -> ToolCallResult:
         async with Conversation(ScriptedModel(), tools=[Source(*World().tools())]) as chat:
             chat.add("Go.")
             chat.add(ToolCallRequest("look", "call_1"), role="assistant")
             (result,) = await chat.execute_tool_calls()
             return result
 
-    assert asyncio.run(play()).result_markdown == "done call_1"
+    assert asyncio.run(run()).result_markdown == "done call_1"
 
 
 def test_calling_a_model_with_an_empty_history_is_allowed() -> None:

@@ -189,7 +189,7 @@ def test_a_result_that_is_awaited_is_kept() -> None:
     for calls in batches:
         workshop = Workshop()
 
-        async def play(calls: list[Item] = calls, workshop: Workshop = workshop) -> Conversation:
+        async def run(calls: list[Item] = calls, workshop: Workshop = workshop) -> Conversation:
             chat = Conversation(ScriptedModel(calls, "Never sent."), tools=workshop.tools())
             loop = ToolLoop(chat, on_interrupt="await")
             received = []
@@ -200,7 +200,7 @@ def test_a_result_that_is_awaited_is_kept() -> None:
             assert last_reason(received) == "interrupted"
             return chat
 
-        chat = asyncio.run(play())
+        chat = asyncio.run(run())
         assert list(results_in(chat.history.entries).values()) == [f"done {name}" for name in workshop.began]
         assert len(workshop.ended) == len(calls)
 
@@ -218,7 +218,7 @@ def test_a_second_interruption_does_not_wait() -> None:
             raise
         return "never"
 
-    async def play() -> Conversation:
+    async def run() -> Conversation:
         chat = Conversation(ScriptedModel(call("endless")), tools=[endless])
         loop = ToolLoop(chat, on_interrupt="await")
         listening = asyncio.ensure_future(drained(loop, "Go."))
@@ -233,19 +233,19 @@ def test_a_second_interruption_does_not_wait() -> None:
         assert cancelled, "and then it is not"
         return chat
 
-    chat = asyncio.run(play())
+    chat = asyncio.run(run())
     assert list(results_in(chat.history.entries).values()) == [CANCELLED]
 
 
 def test_two_concurrent_messages() -> None:
     """The second comes before the first has taken a step: the first is still logged, and both get its end."""
 
-    async def play() -> tuple[Conversation, list[list[LoopEvent]]]:
+    async def run() -> tuple[Conversation, list[list[LoopEvent]]]:
         chat = Conversation(FunctionModel(lambda context, options: "Hello."))
         loop = ToolLoop(chat)
         return chat, await asyncio.gather(*(drained(loop, words) for words in ("One.", "Two.", "Three.")))
 
-    chat, received = asyncio.run(play())
+    chat, received = asyncio.run(run())
     assert [last_reason(events) for events in received] == ["interrupted", "interrupted", "answered"]
     assert [entry.content for entry in chat.by_role("user")] == [(Text("One."),), (Text("Two."),), (Text("Three."),)]
     assert [end_reason(entry) for entry in chat.history.entries].count("interrupted") == 2
@@ -259,7 +259,7 @@ def test_an_interruption_before_the_model_is_asked_is_in_the_log_too() -> None:
         waiting.append(True)
         await asyncio.Event().wait()
 
-    async def play() -> Conversation:
+    async def run() -> Conversation:
         chat = Conversation(ScriptedModel("Never sent."), token_limit=1)
         chat.on_compaction(summarise)
         loop = ToolLoop(chat)
@@ -271,23 +271,23 @@ def test_an_interruption_before_the_model_is_asked_is_in_the_log_too() -> None:
         assert last_reason(await drained(ToolLoop(chat))) == "interrupted", "it is over, and stays over"
         return chat
 
-    chat = asyncio.run(play())
+    chat = asyncio.run(run())
     assert end_reason(chat.history.entries[-1]) == "interrupted"
     assert chat.by_role("assistant") == ()
 
 
 def test_interrupting_an_idle_conversation_returns_false() -> None:
-    async def play() -> None:
+    async def run() -> None:
         loop = ToolLoop(Conversation(ScriptedModel("Hello.")))
         assert not await loop.interrupt()
         await drained(loop, "Hi.")
         assert not await loop.interrupt()
 
-    asyncio.run(play())
+    asyncio.run(run())
 
 
 def test_a_tool_that_stops_its_own_loop() -> None:
-    async def play() -> list[LoopEvent]:
+    async def run() -> list[LoopEvent]:
         loop: ToolLoop
 
         @tool
@@ -298,11 +298,11 @@ def test_a_tool_that_stops_its_own_loop() -> None:
         loop = ToolLoop(Conversation(ScriptedModel(call("stop")), tools=[stop]))
         return await drained(loop, "Go.")
 
-    assert last_reason(asyncio.run(play())) == "interrupted"
+    assert last_reason(asyncio.run(run())) == "interrupted"
 
 
 def test_leaving_a_stream_interrupts_it_without_a_running_loop() -> None:
-    async def play() -> Conversation:
+    async def run() -> Conversation:
         chat = Conversation(ScriptedModel(["A long answer, sent in pieces.", call("work")]), tools=Workshop().tools())
         chat.add("Go.")
         deltas = chat.stream_model()
@@ -311,7 +311,7 @@ def test_leaving_a_stream_interrupts_it_without_a_running_loop() -> None:
         await deltas.aclose()
         return chat
 
-    chat = asyncio.run(play())
+    chat = asyncio.run(run())
     output = chat.recent(1)[0]
     assert isinstance(output, ModelOutputEntry)
     assert output.stop_reason == "interrupted"
@@ -325,7 +325,7 @@ def test_half_a_call_is_kept_closed_and_legal() -> None:
         yield PartDelta(0, '{"city": "Os')
         await asyncio.Event().wait()
 
-    async def play() -> Conversation:
+    async def run() -> Conversation:
         chat = Conversation(FunctionModel(lambda c, o: half(c, o)), tools=Workshop().tools())
         loop = ToolLoop(chat)
         listening = asyncio.ensure_future(drained(loop, "Go."))
@@ -335,7 +335,7 @@ def test_half_a_call_is_kept_closed_and_legal() -> None:
         assert last_reason(await listening) == "interrupted"
         return chat
 
-    chat = asyncio.run(play())
+    chat = asyncio.run(run())
     output, results = chat.recent(2)
     assert output.tool_calls[0].arguments == '{"city": "Os'
     assert isinstance(results, ToolCallResultsEntry)
@@ -355,7 +355,7 @@ def test_a_full_store_is_reported_when_the_interruption_is_written() -> None:
     journal = Full()
     chat = Conversation(talking(), tools=Workshop().tools(), history=AgentHistory(journal=journal))
 
-    async def play() -> None:
+    async def run() -> None:
         loop = ToolLoop(chat)
         async for event in loop.stream("Go."):
             if isinstance(event, TextDelta):
@@ -363,12 +363,12 @@ def test_a_full_store_is_reported_when_the_interruption_is_written() -> None:
                 await loop.interrupt()
 
     with pytest.raises(StoreFull):
-        asyncio.run(play())
+        asyncio.run(run())
     assert chat.history.version == len(journal.kept), "nothing half-written"
 
 
 def test_a_turn_running_in_another_thread_is_interrupted_there() -> None:
-    async def play() -> None:
+    async def run() -> None:
         chat = Conversation(talking(), tools=Workshop().tools())
         stream = ToolLoop(chat).stream("Go.")
         await anext(stream)
@@ -377,7 +377,7 @@ def test_a_turn_running_in_another_thread_is_interrupted_there() -> None:
         assert last_reason([event async for event in stream]) == "answered"
         assert [entry.content for entry in chat.by_role("user")] == [(Text("Go."),)]
 
-    asyncio.run(play())
+    asyncio.run(run())
 
 
 TALKER = """

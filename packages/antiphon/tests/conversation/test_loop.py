@@ -221,7 +221,7 @@ def test_finish_events_follow_completion_and_results_keep_call_order() -> None:
 
     names = ["a", "b", "c"]
 
-    async def play() -> tuple[list[LoopEvent], Conversation]:
+    async def run() -> tuple[list[LoopEvent], Conversation]:
         gates.update({name: asyncio.Event() for name in names})
         chat = Conversation(ScriptedModel([call("wait", name=name) for name in names], "Done."), tools=[wait])
         events: list[LoopEvent] = []
@@ -235,7 +235,7 @@ def test_finish_events_follow_completion_and_results_keep_call_order() -> None:
                 gates[chr(ord(event.result.result_markdown) - 1)].set()
         return events, chat
 
-    events, chat = asyncio.run(play())
+    events, chat = asyncio.run(run())
     finished = [event.result.result_markdown for event in events if isinstance(event, ToolCallFinished)]
     assert finished == ["c", "b", "a"]
     assert list(results_in(chat.history.entries).values()) == names
@@ -256,7 +256,7 @@ def test_results_of_run_and_run_sync() -> None:
 
 @pytest.mark.parametrize("stop_at", range(6))
 def test_an_abandoned_turn_can_be_asked_again(stop_at: int) -> None:
-    async def play() -> Conversation:
+    async def run() -> Conversation:
         chat = Conversation(
             FunctionModel(lambda context, options: [Text("I look now."), call("slow")] if stops() else "Done.", "any"),
             tools=[slow],
@@ -278,7 +278,7 @@ def test_an_abandoned_turn_can_be_asked_again(stop_at: int) -> None:
     def stops() -> bool:
         return not stopped
 
-    chat = asyncio.run(play())
+    chat = asyncio.run(run())
     assert [entry.content for entry in chat.by_role("user")] == [(Text("Go."),), (Text("Again."),)]
     assert set(calls_in(chat.history.entries)) == set(results_in(chat.history.entries))
 
@@ -294,7 +294,7 @@ def test_a_slow_reader_does_not_block_the_turn() -> None:
         done.append(1)
         return "worked"
 
-    async def play() -> bool:
+    async def run() -> bool:
         chat = Conversation(ScriptedModel(call("work"), "Done."), tools=[work])
         stream = ToolLoop(chat).stream("Go.")
         await anext(stream)
@@ -304,7 +304,7 @@ def test_a_slow_reader_does_not_block_the_turn() -> None:
         assert [event async for event in stream][-1].reason == "answered"  # type: ignore[union-attr]
         return was_done
 
-    assert asyncio.run(play()), "the tool ran without a reader"
+    assert asyncio.run(run()), "the tool ran without a reader"
 
 
 def test_resuming_without_an_open_turn() -> None:
@@ -494,10 +494,10 @@ def test_the_arguments_of_calls_come_as_events() -> None:
         "Add."
         return a + b
 
-    async def play() -> list[LoopEvent]:
+    async def run() -> list[LoopEvent]:
         return [event async for event in ToolLoop(Conversation(model, tools=[add])).stream("Go.")]
 
-    events = asyncio.run(play())
+    events = asyncio.run(run())
     deltas = [event for event in events if isinstance(event, ToolCallDelta)]
     texts: dict[str, str] = {}
     for delta in deltas:

@@ -27,18 +27,18 @@ def names(events: list[LoopEvent]) -> list[str]:
 
 
 def test_a_listener_gets_what_a_reader_gets() -> None:
-    async def play() -> None:
+    async def run() -> None:
         events: list[LoopEvent] = []
         await ap.ToolLoop(scripted()).run("Rain?", on_event=events.append)
         read = [event async for event in ap.ToolLoop(scripted()).stream("Rain?")]
         assert names(events) == names(read)
         assert isinstance(events[-1], LoopFinished)
 
-    asyncio.run(play())
+    asyncio.run(run())
 
 
 def test_a_listener_may_append_to_the_log() -> None:
-    async def play() -> None:
+    async def run() -> None:
         chat = scripted()
 
         def note(event: LoopEvent) -> None:
@@ -49,11 +49,11 @@ def test_a_listener_may_append_to_the_log() -> None:
         assert result.output == "It rains."
         assert sum(isinstance(entry, DebugLogEntry) for entry in chat.history.entries) == 2
 
-    asyncio.run(play())
+    asyncio.run(run())
 
 
 def test_a_listener_that_raises_ends_the_turn_and_is_called_no_more() -> None:
-    async def play() -> None:
+    async def run() -> None:
         chat, events = scripted(), list[LoopEvent]()
 
         def listen(event: LoopEvent) -> None:
@@ -67,11 +67,11 @@ def test_a_listener_that_raises_ends_the_turn_and_is_called_no_more() -> None:
         assert not chat.turn.open_calls
         assert (await ap.ToolLoop(chat).run("And now?")).output == "It rains."
 
-    asyncio.run(play())
+    asyncio.run(run())
 
 
 def test_no_listener_is_called_after_a_run_that_was_cancelled() -> None:
-    async def play() -> None:
+    async def run() -> None:
         events: list[LoopEvent] = []
         running = asyncio.ensure_future(ap.ToolLoop(scripted()).run("Rain?", on_event=events.append))
         while not events:
@@ -83,4 +83,4 @@ def test_no_listener_is_called_after_a_run_that_was_cancelled() -> None:
         await asyncio.sleep(0.01)
         assert len(events) == count
 
-    asyncio.run(play())
+    asyncio.run(run())

@@ -132,7 +132,7 @@ def test_a_side_call_has_the_time_of_the_run() -> None:
     chat = ap.Conversation(ap.FunctionModel(lambda *_: "Done."), token_limit=1)
     chat.on_compaction(ask)
     assert chat.tokens == 0  # loads the tokenizer
-    result = asyncio.run(asyncio.wait_for(ap.ToolLoop(chat, max_seconds=0.5).run("Go."), 30))
+    result = asyncio.run(asyncio.wait_for(ap.ToolLoop(chat, max_seconds=2.0).run("Go."), 30))
     assert (result.reason, refused) == ("time_budget", ["no probe: time_budget ended the call"])
 
 
@@ -148,14 +148,14 @@ class Holding(ap.Hook):
 def test_a_hook_that_holds_text_comes_before_every_listener() -> None:
     received: list[ap.LoopEvent] = []
 
-    async def play(chat: ap.Conversation) -> None:
+    async def run(chat: ap.Conversation) -> None:
         received.extend([event async for event in ap.ToolLoop(chat).stream("Go.")])
         deltas = [str(delta) async for delta in chat.stream_model()]
         assert "secret" not in "".join(deltas)
         assert "Again …." in "".join(deltas)
 
     chat = ap.Conversation(ap.ScriptedModel("The secret word.", "Again secret."), hooks=[Holding()])
-    asyncio.run(play(chat))
+    asyncio.run(run(chat))
     texts = [event.text for event in received if isinstance(event, ap.TextDelta)]
     assert texts == ["The … word."]
     appended: list[HistoryEntry] = [event.entry for event in received if isinstance(event, ap.EntryAppended)]

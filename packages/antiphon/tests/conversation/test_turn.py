@@ -88,7 +88,7 @@ def test_an_interrupted_round_is_marked() -> None:
             yield word
             await asyncio.sleep(0)
 
-    async def play() -> Conversation:
+    async def run() -> Conversation:
         chat = Conversation(FunctionModel(lambda context, options: answer_slowly()))
         loop = ToolLoop(chat)
         async for event in loop.stream("Go."):
@@ -97,7 +97,7 @@ def test_an_interrupted_round_is_marked() -> None:
         await drained(loop, "Hello?")
         return chat
 
-    rounds = rounds_of(asyncio.run(play()).history.snapshot())
+    rounds = rounds_of(asyncio.run(run()).history.snapshot())
     assert [(one.turn, one.number, one.ended) for one in rounds] == [
         (1, 0, ""),
         (1, 1, "interrupted"),

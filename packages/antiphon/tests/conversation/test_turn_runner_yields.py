@@ -38,20 +38,20 @@ class Busy:
 def test_events_arrive_in_the_round_in_which_they_happen() -> None:
     busy = Busy(20)
 
-    async def play() -> None:
+    async def run() -> None:
         async for event in busy.loop().stream("Go."):
             if isinstance(event, RoundStarted):
                 assert busy.asked <= event.round + 1
             elif isinstance(event, ToolCallFinished):
                 assert event.result.result_markdown in (f"seen {busy.asked}", f"seen {busy.asked - 1}")
 
-    asyncio.run(play())
+    asyncio.run(run())
 
 
 def test_other_tasks_run_during_a_long_turn_and_may_interrupt_it() -> None:
     busy = Busy(1_000_000)
 
-    async def play() -> str:
+    async def run() -> str:
         loop = busy.loop()
         running = asyncio.ensure_future(loop.run("Go."))
         while busy.asked < 100:
@@ -59,7 +59,7 @@ def test_other_tasks_run_during_a_long_turn_and_may_interrupt_it() -> None:
         assert await loop.interrupt()
         return (await running).reason
 
-    assert asyncio.run(play()) == "interrupted"
+    assert asyncio.run(run()) == "interrupted"
     assert busy.asked < 1_000_000
 
 

@@ -95,7 +95,7 @@ def test_a_session_survives_the_process_and_is_a_conversation(tmp_path: Path) ->
 
 
 def test_what_is_taken_back_is_rolled_back() -> None:
-    async def talk() -> AntiphonSession:
+    async def run() -> AntiphonSession:
         session = AntiphonSession("one")
         reasoning = {"id": "rs_1", "type": "reasoning", "summary": [], "encrypted_content": "abc"}
         items: list[Any] = [
@@ -115,6 +115,6 @@ def test_what_is_taken_back_is_rolled_back() -> None:
         assert await session.pop_item() is None
         return session
 
-    session = asyncio.run(talk())
+    session = asyncio.run(run())
     assert sum(isinstance(entry, RollbackEntry) for entry in session.history.entries) == 4
     session.close()

@@ -102,7 +102,7 @@ def test_turn_with_several_rounds(server: TemporalServer, store: SqliteStore) ->
     world = World()
     plan = [["look"], ["put", "send"], ["trip"], ["look"]]
 
-    async def play(stage: Stage) -> None:
+    async def run(stage: Stage) -> None:
         async with stage.worker(built(planned(plan), world.tools())):
             handle = await stage.start("Go, and say nothing of it.")
             end = await handle.result()
@@ -117,7 +117,7 @@ def test_turn_with_several_rounds(server: TemporalServer, store: SqliteStore) ->
         await Replayer(workflows=[TurnWorkflow]).replay_workflow(history)
         assert refusals(stage.history(handle).snapshot()) == []
 
-    staged(server, store, play)
+    staged(server, store, run)
     assert set(world.began.values()) == set(world.ended.values()) == {1}
 
 
@@ -130,7 +130,7 @@ def test_signals_decide_calls(server: TemporalServer, store: SqliteStore, steps_
 
     model = ScriptedModel([call("registry", to=town) for town in ("Oslo", "Bergen", "Moss")], "Done.")
 
-    async def play(stage: Stage) -> None:
+    async def run(stage: Stage) -> None:
         kinds = built(model, [registry])
         async with stage.worker(kinds):
             handle = await stage.start("Fly me somewhere.", steps_per_run=steps_per_run)
@@ -151,7 +151,7 @@ def test_signals_decide_calls(server: TemporalServer, store: SqliteStore, steps_
         assert ["booked Narvik" in results[0], "denied it" in results[1], results[2]] == [True, True, "booked Moss"]
         await Replayer(workflows=[TurnWorkflow]).replay_workflow(await handle.fetch_history())
 
-    staged(server, store, play)
+    staged(server, store, run)
 
 
 @pytest.mark.parametrize("how", ["signal", "cancel"])
@@ -169,7 +169,7 @@ def test_cancel_during_tool(server: TemporalServer, store: SqliteStore, how: str
             stopped.append("tool")
         return ""
 
-    async def play(stage: Stage) -> None:
+    async def run(stage: Stage) -> None:
         async with stage.worker(built(ScriptedModel(["I wait.", call("wait_for_ever")]), [wait_for_ever])):
             handle = await stage.start("Wait.")
             await running.wait()
@@ -189,7 +189,7 @@ def test_cancel_during_tool(server: TemporalServer, store: SqliteStore, how: str
         assert refusals(history.snapshot()) == []
         await Replayer(workflows=[TurnWorkflow]).replay_workflow(await handle.fetch_history())
 
-    staged(server, store, play)
+    staged(server, store, run)
 
 
 def test_cancel_of_suspended_turn(server: TemporalServer, store: SqliteStore) -> None:
@@ -198,7 +198,7 @@ def test_cancel_of_suspended_turn(server: TemporalServer, store: SqliteStore) ->
         "Book."
         return "booked"
 
-    async def play(stage: Stage) -> None:
+    async def run(stage: Stage) -> None:
         async with stage.worker(built(ScriptedModel([call("registry")]), [registry])):
             handle = await stage.start("Book.")
             await until(handle, "approval")
@@ -207,7 +207,7 @@ def test_cancel_of_suspended_turn(server: TemporalServer, store: SqliteStore) ->
         assert (await activities(handle))[-1] == "call_off"
         assert "was not run" in next(iter(results_in(stage.history(handle).entries).values()))
 
-    staged(server, store, play)
+    staged(server, store, run)
 
 
 def test_retry_after_is_respected(server: TemporalServer, store: SqliteStore) -> None:
@@ -217,13 +217,13 @@ def test_retry_after_is_respected(server: TemporalServer, store: SqliteStore) ->
         asked.append(asyncio.get_running_loop().time())
         return "Here." if len(asked) > 2 else ProviderError("slow down", "rate_limit", retry_after=3.0)
 
-    async def play(stage: Stage) -> None:
+    async def run(stage: Stage) -> None:
         async with stage.worker(built(FunctionModel(busy))):
             handle = await stage.start("Anybody?")
             assert (await handle.result()).reason == "answered"
         assert await activities(handle) == ["ask_model"], "one activity, tried three times"
 
-    staged(server, store, play)
+    staged(server, store, run)
     assert len(asked) == 3
     assert all(later - sooner > 2.9 for sooner, later in pairwise(asked))
 
@@ -232,7 +232,7 @@ def test_failed_turn_can_be_continued(server: TemporalServer, store: SqliteStore
     model = ScriptedModel([call("look")], ProviderError("no such key", "authentication"), "Here.")
     world = World()
 
-    async def play(stage: Stage) -> None:
+    async def run(stage: Stage) -> None:
         async with stage.worker(built(model, world.tools())):
             handle = await stage.start("Anybody?")
             with pytest.raises(WorkflowFailureError) as failed:
@@ -244,14 +244,14 @@ def test_failed_turn_can_be_continued(server: TemporalServer, store: SqliteStore
             assert (await again.result()).reason == "answered"
             assert await activities(again) == ["look", "ask_model"]
 
-    staged(server, store, play)
+    staged(server, store, run)
     assert set(world.began.values()) == {1}
 
 
 def test_bounds_hold_across_continued_workflows(server: TemporalServer, store: SqliteStore) -> None:
     world = World()
 
-    async def play(stage: Stage) -> None:
+    async def run(stage: Stage) -> None:
         kinds = built(planned([["look"], ["put"]] * 40), world.tools(), max_rounds=6)
         async with stage.worker(kinds):
             handle = await stage.start("Go on and on.", steps_per_run=3)
@@ -262,14 +262,14 @@ def test_bounds_hold_across_continued_workflows(server: TemporalServer, store: S
             last = turn_handle(stage.client, stage.history(handle).id)
             assert await activities(last) == ["ask_model"], "13 steps, three a run"
 
-    staged(server, store, play)
+    staged(server, store, run)
     assert sum(world.began.values()) == 6
 
 
 def test_one_turn_per_conversation(server: TemporalServer, store: SqliteStore) -> None:
     world = World()
 
-    async def play(stage: Stage) -> None:
+    async def run(stage: Stage) -> None:
         with pytest.raises(RunStateError, match="nothing to run"):
             await stage.start()
         elsewhere = store.runs.submit(ModelInputEntry.of("Go."), kind="chat")
@@ -288,14 +288,14 @@ def test_one_turn_per_conversation(server: TemporalServer, store: SqliteStore) -
             assert (await over.result()).version == stage.history(handle).version
         assert [entry.kind for entry in stage.history(handle).entries].count("model_input") == 2
 
-    staged(server, store, play)
+    staged(server, store, run)
     assert Counter(world.began.values()) == {1: 2}
 
 
 def test_stopping_worker_hands_step_over(server: TemporalServer, store: SqliteStore) -> None:
     running = asyncio.Event()
 
-    async def play(stage: Stage) -> None:
+    async def run(stage: Stage) -> None:
         async def stuck() -> str:
             "Ends only elsewhere."
             running.set()
@@ -318,7 +318,7 @@ def test_stopping_worker_hands_step_over(server: TemporalServer, store: SqliteSt
             assert (await handle.result()).reason == "answered"
         assert list(results_in(stage.history(handle).entries).values()) == ["done"]
 
-    staged(server, store, play)
+    staged(server, store, run)
 
 
 def test_example_runs(server: TemporalServer, tmp_path: Path) -> None:

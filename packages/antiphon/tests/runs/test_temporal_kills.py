@@ -53,14 +53,14 @@ class Theatre:
     def start(self, *plan: list[str]) -> str:
         """Ask for a turn; the id of its conversation."""
 
-        async def asked() -> str:
+        async def run() -> str:
             client = await self.server.client()
             with self.place.open() as store:
                 options = {"plan": plan}
                 handle = await start_turn(client, store, "Go.", kind="work", options=options, lease_seconds=LEASE)
                 return handle.id.removeprefix("antiphon-")
 
-        return asyncio.run(asked())
+        return asyncio.run(run())
 
     def end(self, conversation: str) -> TurnStatus:
         async def over() -> TurnStatus:

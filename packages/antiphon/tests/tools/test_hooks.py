@@ -98,7 +98,7 @@ def test_a_refused_model_call_ends_the_turn_with_the_reason(is_streamed: bool) -
 
     chat = ap.Conversation(model := ScriptedModel(call("look", word="x"), "done"), tools=[look], hooks=[Stop()])
 
-    async def play() -> tuple[str, str]:
+    async def run() -> tuple[str, str]:
         if not is_streamed:
             result = await ap.ToolLoop(chat).run("Go.")
             return result.reason, result.text
@@ -106,7 +106,7 @@ def test_a_refused_model_call_ends_the_turn_with_the_reason(is_streamed: bool) -
         assert isinstance(events[-1], ap.LoopFinished)
         return events[-1].reason, events[-1].text
 
-    assert asyncio.run(play()) == ("refused", "the budget is used")
+    assert asyncio.run(run()) == ("refused", "the budget is used")
     assert model.turns_left == 1
     assert "the budget is used" in str(chat.history.entries[-1])
     assert refusals(chat.history.snapshot()) == []

@@ -77,7 +77,7 @@ def test_a_day_and_a_month_end_at_midnight_utc() -> None:
         reached = await budgets.admit(client)
         return None if reached is None else (reached.limit, reached.wait)
 
-    async def play() -> None:
+    async def run() -> None:
         assert await limit() is None
         budgets.charge(client, 99)
         assert await limit() is None
@@ -91,7 +91,7 @@ def test_a_day_and_a_month_end_at_midnight_utc() -> None:
         assert await limit() is None
         assert budgets.accounts.used(client) == (NOTHING, NOTHING)
 
-    asyncio.run(play())
+    asyncio.run(run())
 
 
 def test_money_is_counted_exactly_and_the_refusal_says_how_much() -> None:
@@ -99,7 +99,7 @@ def test_money_is_counted_exactly_and_the_refusal_says_how_much() -> None:
     budgets = Budgets(clock=clock)
     client = ClientKey(name="a", budget_per_month=0.30)
 
-    async def play() -> None:
+    async def run() -> None:
         for _ in range(299):
             budgets.charge(client, 10, 1_000_000)
         assert await budgets.admit(client) is None
@@ -111,18 +111,18 @@ def test_money_is_counted_exactly_and_the_refusal_says_how_much() -> None:
             "retry in 1252800 s, at 2026-12-01T00:00:00Z"
         )
 
-    asyncio.run(play())
+    asyncio.run(run())
 
 
 def test_a_raised_limit_counts_at_once() -> None:
     budgets = Budgets(clock=Clock("2026-11-16T12:00:00"))
 
-    async def play() -> None:
+    async def run() -> None:
         budgets.charge(ClientKey(name="a", tokens_per_day=10), 10)
         assert await budgets.admit(ClientKey(name="a", tokens_per_day=10)) is not None
         assert await budgets.admit(ClientKey(name="a", tokens_per_day=11)) is None
 
-    asyncio.run(play())
+    asyncio.run(run())
 
 
 def test_workers_learn_from_each_other_within_an_interval() -> None:
@@ -130,7 +130,7 @@ def test_workers_learn_from_each_other_within_an_interval() -> None:
     one, two = (Budgets(shared, clock=clock) for _ in range(2))
     client = ClientKey(name="a", tokens_per_day=100)
 
-    async def play() -> None:
+    async def run() -> None:
         assert await one.admit(client) is None
         assert await two.admit(client) is None
         asked = shared.exchanges
@@ -147,7 +147,7 @@ def test_workers_learn_from_each_other_within_an_interval() -> None:
         three = Budgets(shared, clock=clock)
         assert await three.admit(client) is not None
 
-    asyncio.run(play())
+    asyncio.run(run())
 
 
 def test_idle_clients_are_not_exchanged_and_their_first_request_asks() -> None:
@@ -155,7 +155,7 @@ def test_idle_clients_are_not_exchanged_and_their_first_request_asks() -> None:
     one, two = (Budgets(shared, clock=clock) for _ in range(2))
     client = ClientKey(name="a", tokens_per_day=100)
 
-    async def play() -> None:
+    async def run() -> None:
         assert await one.admit(client) is None
         clock.now += 120
         await one.flush()
@@ -166,7 +166,7 @@ def test_idle_clients_are_not_exchanged_and_their_first_request_asks() -> None:
         await two.flush()
         assert await one.admit(client) is not None
 
-    asyncio.run(play())
+    asyncio.run(run())
 
 
 def test_requests_that_wait_share_one_exchange() -> None:
@@ -174,11 +174,11 @@ def test_requests_that_wait_share_one_exchange() -> None:
     budgets = Budgets(shared, clock=clock)
     client = ClientKey(name="a", tokens_per_day=100)
 
-    async def play() -> None:
+    async def run() -> None:
         assert await asyncio.gather(*(budgets.admit(client) for _ in range(20))) == [None] * 20
         assert shared.exchanges == 1
 
-    asyncio.run(play())
+    asyncio.run(run())
 
 
 def test_what_is_charged_while_the_counters_are_away_is_reported_later(caplog: pytest.LogCaptureFixture) -> None:
@@ -186,7 +186,7 @@ def test_what_is_charged_while_the_counters_are_away_is_reported_later(caplog: p
     budgets = Budgets(shared, clock=clock)
     client = ClientKey(name="a", tokens_per_day=100)
 
-    async def play() -> None:
+    async def run() -> None:
         shared.is_available = False
         assert await budgets.admit(client) is None
         budgets.charge(client, 60)
@@ -200,7 +200,7 @@ def test_what_is_charged_while_the_counters_are_away_is_reported_later(caplog: p
         await budgets.flush()
         assert shared.days() == [100]
 
-    asyncio.run(play())
+    asyncio.run(run())
     assert [record.levelname for record in caplog.records if "budgets" in record.message].count("WARNING") == 1
 
 
@@ -209,7 +209,7 @@ def test_what_is_charged_before_midnight_goes_to_its_own_day() -> None:
     budgets = Budgets(shared, clock=clock)
     client = ClientKey(name="a", tokens_per_day=100, tokens_per_month=100)
 
-    async def play() -> None:
+    async def run() -> None:
         assert await budgets.admit(client) is None
         budgets.charge(client, 70)
         clock.set("2026-12-01T00:00:01")
@@ -218,7 +218,7 @@ def test_what_is_charged_before_midnight_goes_to_its_own_day() -> None:
         assert shared.days() == [30, 70]
         assert budgets.accounts.used(client) == (Amount(30), Amount(30))
 
-    asyncio.run(play())
+    asyncio.run(run())
 
 
 def test_under_a_money_budget_only_targets_with_a_price_are_used() -> None:

@@ -62,8 +62,8 @@ def watcher_of(file: Path, apply: Callable[[Config], Awaitable[object] | object]
     return ConfigReloader(file, apply, **{"environ": {}, "every": 0.01, "debounce": 0.02, **options})
 
 
-def run(story: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(story)
+def run(steps: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(steps)
 
 
 def in_place(file: Path, content: str) -> None:
@@ -98,7 +98,7 @@ def with_the_same_times(file: Path, content: str) -> None:
 
 @pytest.mark.parametrize("saved", [in_place, replaced, removed_and_made_again, linked, with_the_same_times])
 def test_every_way_of_saving_takes_effect(file: Path, saved: Callable[[Path, str], None]) -> None:
-    async def story() -> None:
+    async def steps() -> None:
         served = Served()
         async with watching(watcher_of(file, served)) as watcher:
             saved(file, text(2000))
@@ -110,11 +110,11 @@ def test_every_way_of_saving_takes_effect(file: Path, saved: Callable[[Path, str
             assert watcher.status.applied_at is not None
             assert watcher.status.refusal == ""
 
-    run(story())
+    run(steps())
 
 
 def test_what_does_not_change_is_not_applied(file: Path) -> None:
-    async def story() -> None:
+    async def steps() -> None:
         served = Served()
         watcher = watcher_of(file, served)
         await watcher.check()
@@ -124,13 +124,13 @@ def test_what_does_not_change_is_not_applied(file: Path) -> None:
         await watcher.check()
         assert served.ports == []
 
-    run(story())
+    run(steps())
 
 
 def test_an_invalid_file_is_logged_once_and_the_old_one_stays_in_use(
     file: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def story() -> None:
+    async def steps() -> None:
         served = Served()
         watcher = watcher_of(file, served)
         file.write_text('[gateway]\nprot = 1\nport = "x"\n')
@@ -154,7 +154,7 @@ def test_an_invalid_file_is_logged_once_and_the_old_one_stays_in_use(
         assert watcher.status.refused == 2
 
     with caplog.at_level(logging.INFO, logger="antiphon.gateway"):
-        run(story())
+        run(steps())
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def test_an_invalid_file_is_logged_once_and_the_old_one_stays_in_use(
     [(ProviderSetupError("no such thing"), "no such thing"), (ZeroDivisionError("sk-secret"), "ZeroDivisionError")],
 )
 def test_the_callback_may_refuse_a_configuration(file: Path, trouble: Exception, message: str) -> None:
-    async def story() -> None:
+    async def steps() -> None:
         served = Served()
         served.trouble = trouble
         watcher = watcher_of(file, served)
@@ -175,11 +175,11 @@ def test_the_callback_may_refuse_a_configuration(file: Path, trouble: Exception,
         await watcher.check()
         assert served.ports == [3000]
 
-    run(story())
+    run(steps())
 
 
 def test_applying_may_take_its_time(file: Path) -> None:
-    async def story() -> None:
+    async def steps() -> None:
         served = Served()
 
         async def slowly(config: Config) -> None:
@@ -191,13 +191,13 @@ def test_applying_may_take_its_time(file: Path) -> None:
         await watcher.check()
         assert served.ports == [2000]
 
-    run(story())
+    run(steps())
 
 
 def test_a_file_that_is_being_written_is_waited_for(file: Path) -> None:
     """Another piece comes whenever the watcher waits for the file to settle: none of what lies between is believed."""
 
-    async def story() -> None:
+    async def steps() -> None:
         whole = text(2000) + "# end\n"
         pieces = (whole[:size] for size in range(1, len(whole) + 1))
         waits: list[float] = []
@@ -215,11 +215,11 @@ def test_a_file_that_is_being_written_is_waited_for(file: Path) -> None:
         assert watcher.status.refused == 0
         assert waits == [0.2] * len(whole)
 
-    run(story())
+    run(steps())
 
 
 def test_secret_files_count(file: Path) -> None:
-    async def story() -> None:
+    async def steps() -> None:
         served = Served()
         secret = file.with_name("secret")
         secret.write_text("one")
@@ -242,11 +242,11 @@ def test_secret_files_count(file: Path) -> None:
         await watcher.check()
         assert (len(served.configs), watcher.status.refusal) == (3, "")
 
-    run(story())
+    run(steps())
 
 
 def test_a_sighup_reloads_immediately_even_an_unchanged_file(file: Path) -> None:
-    async def story() -> None:
+    async def steps() -> None:
         served = Served()
         before = signal.getsignal(signal.SIGHUP)
         async with watching(watcher_of(file, served, every=3600.0)) as watcher:
@@ -258,33 +258,33 @@ def test_a_sighup_reloads_immediately_even_an_unchanged_file(file: Path) -> None
             await until_async(lambda: served.ports == [1000, 2000])
         assert signal.getsignal(signal.SIGHUP) == before
 
-    run(story())
+    run(steps())
 
 
 def test_command_line_options_survive_a_reload(file: Path) -> None:
-    async def story() -> None:
+    async def steps() -> None:
         served = Served()
         watcher = watcher_of(file, served, overrides={"host": "::1"})
         file.write_text(text(2000))
         await watcher.check()
         assert [config.gateway.host for config in served.configs] == ["::1"]
 
-    run(story())
+    run(steps())
 
 
 def test_a_change_before_the_watching_began_is_seen(file: Path) -> None:
-    async def story() -> None:
+    async def steps() -> None:
         served = Served()
         watcher = watcher_of(file, served, serving=Config())
         await watcher.check()
         await watcher.check()
         assert served.ports == [1000]
 
-    run(story())
+    run(steps())
 
 
 def test_a_named_pipe_is_not_read_as_configuration(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def steps() -> None:
         served = Served()
         pipe = tmp_path / "pipe"
         os.mkfifo(pipe)
@@ -292,4 +292,4 @@ def test_a_named_pipe_is_not_read_as_configuration(tmp_path: Path) -> None:
         await watcher.check(is_requested=True)
         assert served.ports == []
 
-    run(story())
+    run(steps())

@@ -215,10 +215,10 @@ def test_the_version(gateway: Rig) -> None:
 
 
 def test_the_asynchronous_client(gateway: Rig) -> None:
-    async def talk() -> str:
+    async def run() -> str:
         async with ollama.AsyncClient(host=gateway.url) as client:
             question = [{"role": "user", "content": "good night"}]
             stream = await client.chat(model="to-gemini", messages=question, stream=True)
             return "".join([part.message.content async for part in stream])
 
-    assert "good night" in asyncio.run(talk())
+    assert "good night" in asyncio.run(run())

@@ -51,7 +51,7 @@ def test_a_change_is_seen_by_the_process_that_makes_it_at_once_and_by_others_whe
 ) -> None:
     one, two = map(StoredKeys, databases)
 
-    async def play() -> None:
+    async def run() -> None:
         assert one.is_empty
         key, secret = await one.create("a", KeyRules(tokens_per_day=5, models=("gpt-*",)), created)
         found = one.find(digest(secret))
@@ -77,7 +77,7 @@ def test_a_change_is_seen_by_the_process_that_makes_it_at_once_and_by_others_whe
         again, _ = await two.create("a", KeyRules(), created)
         assert again.id != key.id
 
-    asyncio.run(play())
+    asyncio.run(run())
 
 
 def test_a_change_that_is_slower_than_a_refresh_does_not_undo_a_later_one(
@@ -114,7 +114,7 @@ def test_a_change_that_is_slower_than_a_refresh_does_not_undo_a_later_one(
 def test_a_rotated_key_is_accepted_until_its_grace_ends(databases: list[OperatorDatabase]) -> None:
     one, two = map(StoredKeys, databases)
 
-    async def play() -> None:
+    async def run() -> None:
         key, first = await one.create("a", KeyRules(), created)
         await one.change(key.id, lambda known: rotated(known, "second", 3600), change("rotate key"))
         await two.refresh()
@@ -136,32 +136,32 @@ def test_a_rotated_key_is_accepted_until_its_grace_ends(databases: list[Operator
                 True,
             ]
 
-    asyncio.run(play())
+    asyncio.run(run())
 
 
 def test_names_are_unique_also_for_two_processes_at_once(databases: list[OperatorDatabase]) -> None:
     one, two = map(StoredKeys, databases)
 
-    async def play() -> None:
+    async def run() -> None:
         results = await asyncio.gather(
             *(keys.create("a", KeyRules(), created) for keys in (one, two) * 3), return_exceptions=True
         )
         assert sum(isinstance(result, tuple) for result in results) == 1
         assert sum(isinstance(result, NameTaken) for result in results) == 5
 
-    asyncio.run(play())
+    asyncio.run(run())
 
 
 def test_no_secret_is_stored_and_every_change_is_in_the_audit_log(databases: list[OperatorDatabase]) -> None:
     keys = StoredKeys(databases[0])
 
-    async def play() -> str:
+    async def run() -> str:
         key, secret = await keys.create("a", KeyRules(), created)
         await keys.change(key.id, lambda known: structs.replace(known, is_disabled=True), change("disable key"))
         await keys.change(key.id, deleted, change("delete key"))
         return secret
 
-    secret = asyncio.run(play())
+    secret = asyncio.run(run())
     log = databases[1].run_now(lambda database: read_audit(database, limit=10))
     assert [(row.action, row.target, row.operator, row.peer) for row in log] == [
         (action, "a", "operator", "127.0.0.1") for action in ("delete key", "disable key", "create key")
@@ -179,7 +179,7 @@ def test_a_failed_change_leaves_no_trace(databases: list[OperatorDatabase]) -> N
     def failing(_: StoredKey) -> StoredKey:
         raise ValueError("refused")
 
-    async def play() -> None:
+    async def run() -> None:
         key, _ = await keys.create("a", KeyRules(), created)
         with pytest.raises(ValueError, match="refused"):
             await keys.change(key.id, failing, change("change key"))
@@ -188,7 +188,7 @@ def test_a_failed_change_leaves_no_trace(databases: list[OperatorDatabase]) -> N
         await keys.refresh()
         assert keys.record("a") == key
 
-    asyncio.run(play())
+    asyncio.run(run())
     assert len(databases[0].run_now(lambda database: read_audit(database, limit=10))) == 1
 
 
@@ -209,7 +209,7 @@ def test_ten_thousand_keys_are_loaded_and_found(tmp_path: Path) -> None:
     database.run_now(insert)
     keys = StoredKeys(database)
 
-    async def play() -> None:
+    async def run() -> None:
         await keys.refresh()
         assert len(keys.records) == 10_000
         found = keys.find((9_999).to_bytes(32, "big"))
@@ -218,7 +218,7 @@ def test_ten_thousand_keys_are_loaded_and_found(tmp_path: Path) -> None:
         read = len(database.run_now(lambda opened: opened.rows("SELECT 1 FROM client_keys WHERE revision > 10000")))
         assert read == 0
 
-    asyncio.run(play())
+    asyncio.run(run())
     database.close()
 
 
@@ -228,7 +228,7 @@ def test_keys_stay_known_while_the_database_is_away(
     database = OperatorDatabase(str(tmp_path / "ledger.db"))
     keys = StoredKeys(database)
 
-    async def play() -> None:
+    async def run() -> None:
         _, secret = await keys.create("a", KeyRules(), created)
 
         async def away(_: object) -> None:
@@ -239,7 +239,7 @@ def test_keys_stay_known_while_the_database_is_away(
         await keys.try_refresh()
         assert keys.find(digest(secret)) is not None
 
-    asyncio.run(play())
+    asyncio.run(run())
     database.close()
     assert [record.message for record in caplog.records].count(
         f"stored keys: cannot read {tmp_path / 'ledger.db'}: the disk is gone; retrying"

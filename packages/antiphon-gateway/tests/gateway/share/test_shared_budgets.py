@@ -48,7 +48,7 @@ def month(client: str) -> Period:
 
 
 def test_reports_of_all_processes_add_up(server: ValkeyServer) -> None:
-    async def play() -> None:
+    async def run() -> None:
         async with exchange(server) as one, exchange(server) as two:
             assert await one.count({day("a"): NOTHING}) == {day("a"): NOTHING}
             added = {day("a"): Amount(5, 7), month("a"): Amount(5, 7), day("b"): Amount(1, 1)}
@@ -61,7 +61,7 @@ def test_reports_of_all_processes_add_up(server: ValkeyServer) -> None:
             }
             assert await one.count({day("a", TODAY + 1): NOTHING}) == {day("a", TODAY + 1): NOTHING}
 
-    asyncio.run(play())
+    asyncio.run(run())
     keys = server.ask("KEYS", "*spent:a:*")
     today = date_of(TODAY)
     assert {f"antiphon:spent:a:{today}", f"antiphon:spent:a:{today:%Y-%m}"} <= set(keys), (
@@ -88,7 +88,7 @@ class Ledger:
 def test_a_new_counter_begins_with_what_the_ledger_has(server: ValkeyServer) -> None:
     ledger = Ledger({day("a"): Amount(50, 500), month("a"): Amount(80, 800)})
 
-    async def play() -> None:
+    async def run() -> None:
         async with exchange(server, ledger) as one, exchange(server, ledger) as two:
             # What was charged is in the ledger's totals already.
             added = dict.fromkeys((day("a"), month("a")), Amount(5, 5))
@@ -99,25 +99,25 @@ def test_a_new_counter_begins_with_what_the_ledger_has(server: ValkeyServer) -> 
             assert await one.count(dict.fromkeys(added, NOTHING)) == ledger.totals
             assert ledger.asked == [[day("a"), month("a")]] * 2
 
-    asyncio.run(play())
+    asyncio.run(run())
 
 
 def test_a_server_that_was_emptied_across_midnight_loses_nothing_of_the_month(server: ValkeyServer) -> None:
     totals = {day("a", TODAY - 1): Amount(75, 795), day("a"): Amount(5, 5), month("a"): Amount(80, 800)}
 
-    async def play() -> None:
+    async def run() -> None:
         added = {day("a", TODAY - 1): Amount(10, 10), day("a"): Amount(5, 5), month("a"): Amount(15, 15)}
         async with exchange(server, Ledger(totals)) as counted:
             assert await counted.count(added) == totals
             assert await counted.count(added) == {period: totals[period] + amount for period, amount in added.items()}
 
-    asyncio.run(play())
+    asyncio.run(run())
 
 
 def test_what_is_added_while_the_ledger_is_away_is_counted_later(server: ValkeyServer) -> None:
     ledger, client = Ledger({}), ClientKey(name="a", tokens_per_day=100)
 
-    async def play() -> None:
+    async def run() -> None:
         async with exchange(server, ledger) as store:
             counters = Counters(store, interval=0.01)
             accounts = ClientAccounts(counters=counters)
@@ -133,13 +133,13 @@ def test_what_is_added_while_the_ledger_is_away_is_counted_later(server: ValkeyS
             accounts.charge(client, 10)
             assert await accounts.limit_reached(client, costs=True) is not None
 
-    asyncio.run(play())
+    asyncio.run(run())
 
 
 def test_a_limit_holds_for_all_workers_within_what_is_in_flight(server: ValkeyServer) -> None:
     client = ClientKey(name="a", budget_per_day=1.0)
 
-    async def play() -> None:
+    async def run() -> None:
         async with exchange(server) as one, exchange(server) as two:
             counters = [Counters(one, interval=0.05), Counters(two, interval=0.05)]
             workers = [(ClientAccounts(counters=each), each) for each in counters]
@@ -153,14 +153,14 @@ def test_a_limit_holds_for_all_workers_within_what_is_in_flight(server: ValkeySe
             # The other worker may admit one more before it learns of the request that reached the limit.
             assert admitted in (20, 21)
 
-    asyncio.run(play())
+    asyncio.run(run())
 
 
 def test_a_server_that_is_away_is_reported_as_such(server: ValkeyServer) -> None:
-    async def play() -> None:
+    async def run() -> None:
         async with exchange(server) as one:
             server.kill()
             with pytest.raises(SharedStoreUnavailable, match="unavailable"):
                 await one.count({day("a"): NOTHING})
 
-    asyncio.run(play())
+    asyncio.run(run())

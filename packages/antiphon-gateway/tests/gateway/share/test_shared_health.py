@@ -347,7 +347,7 @@ def states(pool: KeyRing) -> list[str]:
 
 
 def test_key_health_is_shared_without_secrets(server: ValkeyServer) -> None:
-    async def play() -> None:
+    async def run() -> None:
         one, two, late = fresh(), fresh(), fresh()
         async with sharing(server, one, two, late) as ((_, first), (_, second), (_, third)):
             await first.sync()
@@ -366,7 +366,7 @@ def test_key_health_is_shared_without_secrets(server: ValkeyServer) -> None:
             assert [pool.status()[0].state for pool in (one, two, late)] == ["disabled"] * 3
             assert [pool.status()[1].state for pool in (one, two, late)] == ["healthy"] * 3
 
-    asyncio.run(play())
+    asyncio.run(run())
     kept = server.ask("KEYS", "*")
     messages_sent = " ".join([*kept, *(str(server.ask("ZRANGE", key, "0", "-1")) for key in kept if ":key:" in key)])
     assert len([key for key in kept if ":key:" in key]) == 2
@@ -377,7 +377,7 @@ def test_key_health_is_shared_without_secrets(server: ValkeyServer) -> None:
 
 
 def test_a_late_write_with_older_state_undoes_nothing(server: ValkeyServer) -> None:
-    async def play() -> None:
+    async def run() -> None:
         one = fresh()
         async with sharing(server, one, fresh()) as ((store, first), _):
             one.acquire("m").failed(error("rate_limit", 100))
@@ -387,11 +387,11 @@ def test_a_late_write_with_older_state_undoes_nothing(server: ValkeyServer) -> N
             [score] = await store.execute([("ZSCORE", f"antiphon:key:{name}", "0 until model m")])
             assert float(score) > store.clock() + 50
 
-    asyncio.run(play())
+    asyncio.run(run())
 
 
 def test_no_reads_or_writes_without_changes(server: ValkeyServer) -> None:
-    async def play() -> None:
+    async def run() -> None:
         one, two = fresh(), fresh()
         one.acquire("m").failed(error("rate_limit", 100))
         async with sharing(server, one, two) as ((store, first), (_, second)):
@@ -407,11 +407,11 @@ def test_no_reads_or_writes_without_changes(server: ValkeyServer) -> None:
             asked = int(server.ask("INFO", "stats")["total_commands_processed"]) - before
             assert asked < 20 + 10  # one GET each time, and what we ask ourselves
 
-    asyncio.run(play())
+    asyncio.run(run())
 
 
 def test_a_flushed_server_is_filled_again(server: ValkeyServer) -> None:
-    async def play() -> None:
+    async def run() -> None:
         one, two, late = fresh(), fresh(), fresh()
         one.acquire("m").failed(error("billing", 100))
         two.acquire("m").release()
@@ -424,7 +424,7 @@ def test_a_flushed_server_is_filled_again(server: ValkeyServer) -> None:
             await third.sync()
             assert states(late) == states(one) == states(two) == ["exhausted", "cooling"]
 
-    asyncio.run(play())
+    asyncio.run(run())
 
 
 def test_keys_for_another_address_or_with_another_password_are_others() -> None:

@@ -90,7 +90,7 @@ def asked(server: ValkeyServer) -> int:
 
 
 def test_a_small_limit_holds_for_all_together(server: ValkeyServer) -> None:
-    async def play() -> None:
+    async def run() -> None:
         async with workers(server.address, 3) as (one, two, three):
             assert await let_in(one, SMALL, 4) == 4
             assert await let_in(two, SMALL, 4) == 4
@@ -103,22 +103,22 @@ def test_a_small_limit_holds_for_all_together(server: ValkeyServer) -> None:
             assert await let_in(one, ClientKey(name="other", requests_per_minute=2), 4) == 2
             assert await let_in(one, ClientKey(name="small"), 100) == 100
 
-    asyncio.run(play())
+    asyncio.run(run())
 
 
 def test_concurrent_requests_share_what_is_left(server: ValkeyServer) -> None:
-    async def play() -> None:
+    async def run() -> None:
         async with workers(server.address, 2) as (one, two):
             before = asked(server)
             got = await asyncio.gather(at_once(one, SMALL, 50), at_once(two, SMALL, 50))
             assert sum(got) == 10
             assert asked(server) - before < 10  # not one for each
 
-    asyncio.run(play())
+    asyncio.run(run())
 
 
 def test_a_large_limit_is_asked_for_in_slices_and_overshoots_by_no_more(server: ValkeyServer) -> None:
-    async def play() -> None:
+    async def run() -> None:
         async with workers(server.address, 3) as limits:
             began, before = time.monotonic(), asked(server)
             got = sum(await asyncio.gather(*(let_in(one, LARGE, 2500) for one in limits)))
@@ -126,22 +126,22 @@ def test_a_large_limit_is_asked_for_in_slices_and_overshoots_by_no_more(server: 
             assert 6000 - 3 * 10 <= got <= 6000 + 100 * passed + 3 * 10
             assert asked(server) - before <= 6000 / 10 + 100 * passed + 3
 
-    asyncio.run(play())
+    asyncio.run(run())
 
 
 def test_rejected_requests_do_not_ask_the_store(server: ValkeyServer) -> None:
-    async def play() -> None:
+    async def run() -> None:
         async with workers(server.address, 1) as [limits]:
             assert await let_in(limits, SMALL, 11) == 10
             before = asked(server)
             assert await let_in(limits, SMALL, 200) == 0
             assert asked(server) - before <= 1
 
-    asyncio.run(play())
+    asyncio.run(run())
 
 
 def test_cancelled_waiters_give_their_admissions_back(server: ValkeyServer) -> None:
-    async def play() -> None:
+    async def run() -> None:
         async with workers(server.address, 1) as [limits]:
             asking = [asyncio.create_task(limits.admit(SMALL)) for _ in range(6)]
             await asyncio.sleep(0)
@@ -151,11 +151,11 @@ def test_cancelled_waiters_give_their_admissions_back(server: ValkeyServer) -> N
             # What was given for those who left is in hand.
             assert await let_in(limits, SMALL, 20) == 7
 
-    asyncio.run(play())
+    asyncio.run(run())
 
 
 def test_tokens_are_a_debt_at_every_worker(server: ValkeyServer) -> None:
-    async def play() -> None:
+    async def run() -> None:
         async with workers(server.address, 2) as (one, two):
             for key in (TOKENS, BOTH):
                 assert await one.admit(key) is None
@@ -167,21 +167,21 @@ def test_tokens_are_a_debt_at_every_worker(server: ValkeyServer) -> None:
                 wait = await two.admit(key)
                 assert wait == pytest.approx(60.0, abs=5.0)
 
-    asyncio.run(play())
+    asyncio.run(run())
 
 
 def test_spending_is_reported_once_even_concurrently(server: ValkeyServer) -> None:
-    async def play() -> None:
+    async def run() -> None:
         async with workers(server.address, 1) as [limits]:
             limits.accounts.charge(TOKENS, 100)
             await asyncio.gather(limits.flush(), limits.admit(TOKENS), limits.flush())
 
-    asyncio.run(play())
+    asyncio.run(run())
     assert float(server.ask("HGET", "antiphon:bucket:tokens:tokens", "level")) == pytest.approx(500, abs=20)
 
 
 def test_what_was_taken_without_asking_is_reported_once(server: ValkeyServer) -> None:
-    async def play() -> None:
+    async def run() -> None:
         async with workers(server.address, 2) as (one, two):
             assert await let_in(two, SMALL, 3) == 3
             one.store.is_unavailable = True
@@ -191,23 +191,23 @@ def test_what_was_taken_without_asking_is_reported_once(server: ValkeyServer) ->
             await one.flush()
             assert await let_in(two, SMALL, 20) == 1
 
-    asyncio.run(play())
+    asyncio.run(run())
 
 
 def test_buckets_that_are_full_are_not_kept(server: ValkeyServer) -> None:
-    async def play() -> None:
+    async def run() -> None:
         async with workers(server.address, 1) as [limits]:
             await limits.admit(SMALL)
             limits.accounts.charge(TOKENS, 6000)
             await limits.flush()
 
-    asyncio.run(play())
+    asyncio.run(run())
     assert 6000 <= int(server.ask("PTTL", "antiphon:bucket:small:requests")) <= 8000
     assert 590_000 <= int(server.ask("PTTL", "antiphon:bucket:tokens:tokens")) <= 602_000
 
 
 def test_a_flush_grants_no_new_minute(server: ValkeyServer) -> None:
-    async def play() -> None:
+    async def run() -> None:
         async with workers(server.address, 2) as (one, two):
             assert await let_in(one, SMALL, 4) == 4
             assert await let_in(two, SMALL, 4) == 4
@@ -219,11 +219,11 @@ def test_a_flush_grants_no_new_minute(server: ValkeyServer) -> None:
             assert await let_in(one, SMALL, 20) == 0
             assert await one.admit(TOKENS) is not None
 
-    asyncio.run(play())
+    asyncio.run(run())
 
 
 def test_without_the_store_each_process_counts_alone_without_waiting(server: ValkeyServer) -> None:
-    async def play() -> None:
+    async def run() -> None:
         clock = Clock()
         with Line(server) as line:
             async with workers(line.address, 2, clock=clock, timeout=0.25) as (one, two):
@@ -244,11 +244,11 @@ def test_without_the_store_each_process_counts_alone_without_waiting(server: Val
                 # The other one learns what was used: nothing is left.
                 assert await let_in(two, SMALL, 20) == 0
 
-    asyncio.run(play())
+    asyncio.run(run())
 
 
 def test_usage_of_an_outage_decays_until_the_store_is_back(server: ValkeyServer) -> None:
-    async def play() -> None:
+    async def run() -> None:
         clock = Clock()
         async with workers(server.address, 2, clock=clock) as (one, two):
             one.store.is_unavailable = True
@@ -258,7 +258,7 @@ def test_usage_of_an_outage_decays_until_the_store_is_back(server: ValkeyServer)
             await one.flush()
             assert await let_in(two, SMALL, 20) == 8
 
-    asyncio.run(play())
+    asyncio.run(run())
 
 
 @pytest.mark.parametrize("trouble", ["READONLY", "no password", "wrong password", "no server"])
@@ -270,7 +270,7 @@ def test_an_unusable_server_is_reported_as_away_with_the_reason(server: ValkeySe
         "no server": "No such file|connect",
     }[trouble]
 
-    async def play(address: str, password: str = "") -> None:
+    async def run(address: str, password: str = "") -> None:
         store = RedisStore(
             parse_store_url(address),
             Credential(secret="env:SHARED") if password else None,
@@ -288,16 +288,16 @@ def test_an_unusable_server_is_reported_as_away_with_the_reason(server: ValkeySe
 
     if trouble == "READONLY":
         with running("--replicaof", "127.0.0.1 1", "--replica-serve-stale-data", "yes") as replica:
-            asyncio.run(play(replica.address))
+            asyncio.run(run(replica.address))
     elif trouble == "no server":
-        asyncio.run(play(f"{server.address}-that-is-none"))
+        asyncio.run(run(f"{server.address}-that-is-none"))
     else:
         with running("--requirepass", "open sesame") as locked:
-            asyncio.run(play(locked.address, "" if trouble == "no password" else "close-sesame-1234"))
+            asyncio.run(run(locked.address, "" if trouble == "no password" else "close-sesame-1234"))
 
 
 def test_a_password_is_read_for_every_connection() -> None:
-    async def play(address: str) -> None:
+    async def run(address: str) -> None:
         environ = {"SHARED": "sesame-of-yesterday"}
         store = RedisStore(parse_store_url(address), Credential(secret="env:SHARED"), environ=environ, timeout=10.0)
         with pytest.raises(SharedStoreUnavailable):
@@ -309,4 +309,4 @@ def test_a_password_is_read_for_every_connection() -> None:
         await store.aclose()
 
     with running("--requirepass", "sesame-of-today") as locked:
-        asyncio.run(play(locked.address))
+        asyncio.run(run(locked.address))

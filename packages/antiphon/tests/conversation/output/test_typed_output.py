@@ -178,11 +178,11 @@ def test_a_turn_that_waits_for_a_person_has_no_output_yet() -> None:
     "turn", ['{"city": "Oslo", "degrees": 7}', call(ANSWER_TOOL, answer={"city": "Oslo", "degrees": 7})]
 )
 def test_a_stream_has_partial_objects_and_then_the_value(turn: Any) -> None:
-    async def play() -> list[Any]:
+    async def run() -> list[Any]:
         loop = ap.ToolLoop(ap.Conversation(ScriptedModel(turn, chunk_size=3)))
         return [event async for event in loop.stream("Go.", output=Weather)]
 
-    events = asyncio.run(play())
+    events = asyncio.run(run())
     partial = [event.value for event in events if isinstance(event, PartialOutput)]
     assert {"city": "Os"} in partial or {"city": "O"} in partial
     assert partial[-1] == {"city": "Oslo", "degrees": 7}

@@ -124,10 +124,10 @@ def test_broken_tag_is_an_error_the_model_receives(written: str, error: str) -> 
     chat = ap.Conversation(model, tools=[search_web])
     shown: list[ap.TextDelta] = []
 
-    async def play() -> None:
+    async def run() -> None:
         shown.extend([event async for event in ap.ToolLoop(chat).stream("Go.") if isinstance(event, ap.TextDelta)])
 
-    asyncio.run(play())
+    asyncio.run(run())
     (result,) = [r for e in chat.history.entries if isinstance(e, ap.ToolCallResultsEntry) for r in e.results]
     assert str(result.status) == "failed"
     assert error in result.result_markdown

@@ -26,7 +26,7 @@ from antiphon.tools.mcp import McpServer
 from antiphon.tools.mcp.server import tool_name
 from support.waiting import until, until_async
 
-pytest.importorskip("mcp")  # before the processes of the tests fork, each of which would import it
+pytest.importorskip("mcp")  # before the processes of the tests fork: each would import it
 PROGRAM = Path(__file__).parent / "server_program.py"
 SECRET = "sk-very-secret-7311"
 FAILED, SUCCESS = ToolExecutionStatus.FAILED, ToolExecutionStatus.SUCCESS
