@@ -7,7 +7,7 @@ A format is a package whose `__init__` has its `SPEC` and whose modules have the
     response.py       read_response, write_response; for speed: scan_usage
     errors.py         read_error, write_error
     stream_reader.py, stream_writer.py    StreamReader, StreamWriter
-    dialects, native_text, namespaces, settings    where the spec says so
+    dialects, native_text, namespaces    where the spec says so
 
 `register("package.name")` adds such a package. Decoding bytes and strict mode are here, once for all formats."""
 
@@ -304,14 +304,14 @@ class Format:
         """The settings of a request that its response repeats; empty where responses of the format repeat none."""
         if not self.spec.repeats_settings:
             return {}
-        return cast(dict[str, Any], self._module("settings").request_settings(self._decode(body)))
+        return cast(dict[str, Any], self._module("response").request_settings(self._decode(body)))
 
     def repeat_settings(self, native: NativeExtras | None, settings: Mapping[str, Any]) -> NativeExtras | None:
         """The extras of a response with the settings of its request."""
         if not self.spec.repeats_settings:
             return native
         own = (native or {}).get(self.name, {})
-        return {**(native or {}), self.name: self._module("settings").with_settings(own, settings)}
+        return {**(native or {}), self.name: self._module("response").with_settings(own, settings)}
 
     def stream_normalizer(self) -> StreamNormalizer | None:
         """A new normalizer for a stream that is forwarded in its own format; None if the format needs none."""

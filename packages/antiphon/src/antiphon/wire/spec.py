@@ -118,7 +118,7 @@ class FormatSpec(Struct, frozen=True, kw_only=True):
     has_freeform_tools: bool = False
     """Whether tools may take text instead of an object."""
     repeats_settings: bool = False
-    """Whether a response repeats settings of its request; they are in the module `settings`."""
+    """Whether a response repeats settings of its request; `request_settings` and `with_settings` of its module `response`."""
     marked_messages: int = 0
     """How many user messages at the end of a request get a cache breakpoint; 0: providers decide themselves what they cache."""
     compaction: ServerCompaction | None = None

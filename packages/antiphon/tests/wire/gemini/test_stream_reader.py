@@ -20,7 +20,7 @@ from antiphon.wire.delta import (
     Started,
     UsageReported,
 )
-from antiphon.wire.gemini.partial_call import PartialCall
+from antiphon.wire.gemini.candidate_reader import PartialCall
 from antiphon.wire.tools.call_ids import GENERATED_ID_PREFIX
 from support.corpus import in_collection
 from support.wire_formats import GEMINI

@@ -37,9 +37,8 @@ from antiphon.wire.gemini.native import (
     split_fields,
 )
 from antiphon.wire.gemini.rules import RULES
-from antiphon.wire.gemini.schema import as_json_schema
 from antiphon.wire.gemini.shapes import ContentShape, fit_content
-from antiphon.wire.gemini.tools import read_tool_choice, read_tools, write_tool_choice, write_tools
+from antiphon.wire.gemini.tools import as_json_schema, read_tool_choice, read_tools, write_tool_choice, write_tools
 from antiphon.wire.loss import Loss, Losses, lose_native, own_extras
 from antiphon.wire.parameters import refused_fields
 from antiphon.wire.parameters.reasoning import DYNAMIC, HIDDEN, ReasoningForms, plan_reasoning

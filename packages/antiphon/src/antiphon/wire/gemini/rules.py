@@ -15,8 +15,8 @@ from antiphon.wire.capabilities import EFFORTS, tool_name_matcher
 from antiphon.wire.gemini import FORMAT, SPEC
 from antiphon.wire.gemini.limits import MODES, NOT_WITH_CACHED_CONTENT, PARAMETER_TABLE, PARAMETERS
 from antiphon.wire.gemini.native import as_list, get_field, spelling_used
-from antiphon.wire.gemini.schema import check_schema, is_object_root
 from antiphon.wire.gemini.shapes import DATA_FIELDS, OTHER_PART_FIELDS
+from antiphon.wire.gemini.tools import check_schema, is_object_root
 from antiphon.wire.loss import Loss
 from antiphon.wire.parameters import refused_fields
 from antiphon.wire.rules import ANY, STRING, Checked, Items, need, record
