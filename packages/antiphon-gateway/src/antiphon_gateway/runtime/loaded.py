@@ -58,7 +58,7 @@ class LoadedConfig:
         self.limits = settings.limits
         self.prices = PriceTable(config.prices)
         self._secrets: tuple[str, ...] = ()
-        self._secrets_by_provider: list[tuple[str, ...]] = []
+        self._secrets_by_source: list[tuple[str, ...]] | None = None
         self.cache_watch: CacheWatch | None = None
         if config.cache_doctor.enabled:
             self.cache_watch = (previous and previous.cache_watch) or open_cache_watch()
@@ -67,6 +67,8 @@ class LoadedConfig:
         self.providers: dict[str, Provider] = {
             settings.name: self._upstream(settings, transport, previous) for settings in config.providers
         }
+        owned = chain.from_iterable((upstream.keys, upstream.authentication) for upstream in self.providers.values())
+        self._secret_sources = [source for source in owned if source is not None]
         self.base_urls = {
             name: upstream.base_url for name, upstream in self.providers.items() if not is_offline(upstream)
         }
@@ -121,10 +123,10 @@ class LoadedConfig:
     @property
     def secrets(self) -> tuple[str, ...]:
         """Every secret in use, for code that masks secrets. The same object as long as no key is replaced."""
-        present = [upstream.secrets for upstream in self.providers.values()]
-        if present != self._secrets_by_provider:
-            self._secrets_by_provider = present
-            self._secrets = tuple(chain.from_iterable(present))
+        present = [source.secrets for source in self._secret_sources]
+        if present != self._secrets_by_source:
+            self._secrets_by_source = present
+            self._secrets = tuple(chain.from_iterable(upstream.secrets for upstream in self.providers.values()))
         return self._secrets
 
     @property
