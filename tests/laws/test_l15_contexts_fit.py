@@ -80,7 +80,7 @@ class Provider:
         self.summaries = summaries
         self.window = window
         self.sizes: list[int] = []
-        self.refused = 0
+        self.refused: list[int] = []
         self.played = 0
         self._ledger = TokenLedger(CharacterEstimate())
 
@@ -97,7 +97,7 @@ class Provider:
         assert not rendered.repairs, rendered.repairs
         size = self.count(context, options)
         if size > self.window:
-            self.refused += 1
+            self.refused.append(size)
             return ProviderError("prompt is too long", "context_length")
         self.sizes.append(size)
         if text_of(context[-1].content).startswith("The conversation has grown long."):
@@ -125,7 +125,9 @@ async def look(size: int, seed: int) -> str:
     return prose(size, seed)
 
 
-def play(provider: Provider, limit: int, question: str = "Visit all depots.") -> tuple[Conversation, RunResult[Any]]:
+def play(
+    provider: Provider, limit: int | None, question: str = "Visit all depots."
+) -> tuple[Conversation, RunResult[Any]]:
     chat = Conversation(
         FunctionModel(provider.answer),
         tools=[look],
@@ -222,7 +224,28 @@ def test_a_window_that_is_smaller_than_it_seemed_is_learned(rounds: list[Round],
     loop = ToolLoop(chat, limits=RunLimits(max_rounds=10_000, max_repeats=10_000))
     finished = asyncio.run(asyncio.wait_for(loop.run("Visit all depots."), 120))
     assert finished.reason == "answered"
-    assert provider.refused <= 3
+    assert provider.refused == sorted(set(provider.refused), reverse=True), (
+        "none of a size that was refused is sent again"
+    )
+    assert len(provider.refused) <= 6
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+@pytest.mark.parametrize("words", [2_000, 20_000, 200_000])
+def test_results_many_times_the_window_are_made_to_fit(words: int, *, is_known: bool) -> None:
+    """The window is learned from refusals, however much too long the first request is."""
+    provider = Provider([Round(5, (20,)), Round(5, (words, 15))], 1.0, "openai-chat", "short", 3_000)
+    chat, finished = play(provider, 50_000 if is_known else None)
+    assert finished.reason == "answered"
+    check_nothing_is_lost(chat)
+
+
+@pytest.mark.parametrize("factor", [3.5, 5.0, 8.0])
+def test_a_provider_that_counts_many_times_what_we_do_ends_no_turn(factor: float) -> None:
+    provider = Provider([Round(12, (200,))] * 60, factor, "openai-chat", "short", window=10**9)
+    chat, finished = play(provider, 20_000)
+    assert (finished.reason, provider.played) == ("answered", 60)
+    check_nothing_is_lost(chat)
 
 
 @pytest.mark.parametrize(("words", "largest"), [(5, "the instruction and the tools"), (4_000, "entry 2 (model_input)")])

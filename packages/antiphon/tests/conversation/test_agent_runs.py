@@ -109,6 +109,12 @@ def test_a_call_of_an_agent_waits_for_a_person() -> None:
         agent.loop(waiting.chat).deny()
 
 
+def test_an_agent_takes_only_a_conversation_as_its_chat() -> None:
+    chat: Any = "chats.db"
+    with pytest.raises(ConversationError, match=r"expected a Conversation: ToolLoop\(Conversation\('chats.db'\)\)"):
+        clerk("Hello.").run_sync("Hello", chat=chat)
+
+
 def test_a_failed_run_is_raised_or_in_the_result() -> None:
     down = ProviderError("down", "server")
     with pytest.raises(ap.ModelCallFailed):

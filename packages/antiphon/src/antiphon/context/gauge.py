@@ -58,7 +58,13 @@ class ContextGauge:
         self, limit: int, snapshot: AgentHistorySnapshot, shown: Sequence[ContextEntry], fixed: Callable[[], int]
     ) -> int:
         """How many tokens, by our own count, the entries of a request may have so that it is within `limit`."""
-        return int(limit * MARGIN / self.ratio(snapshot, shown, fixed)) - fixed()
+        ratio = self.ratio(snapshot, shown, fixed)
+        room = int(limit * MARGIN / ratio) - fixed()
+        if ratio < _MAX_RATIO or (size := self.tokens(snapshot, shown, fixed)) <= limit:
+            return room
+        return min(
+            room, int(self.count(shown) * limit * MARGIN / size)
+        )  # the provider counts even more than the ratio says
 
     def ratio(self, snapshot: AgentHistorySnapshot, shown: Sequence[ContextEntry], fixed: Callable[[], int]) -> float:
         """The prompt of the last reported call as its provider counted it, by our own count of the same prompt."""

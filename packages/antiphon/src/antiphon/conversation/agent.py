@@ -146,8 +146,9 @@ class Agent(Generic[T]):
         one, a new one in memory, in which nothing stays open between two runs.
         """
         chat = self._new_chat() if chat is None else chat
+        loop = self.loop(chat)
         try:
-            result: RunResult[T] = await self.loop(chat).run(*content, output=self.output, **options)
+            result: RunResult[T] = await loop.run(*content, output=self.output, **options)
             return result
         finally:
             if chat.closes_after_runs:
@@ -164,8 +165,9 @@ class Agent(Generic[T]):
     ) -> AsyncGenerator[LoopEvent, None]:
         """`run` as a stream of events, up to one `LoopFinished`."""
         chat = self._new_chat() if chat is None else chat
+        loop = self.loop(chat)
         try:
-            async with aclosing(self.loop(chat).stream(*content, output=self.output, **options)) as events:
+            async with aclosing(loop.stream(*content, output=self.output, **options)) as events:
                 async for event in events:
                     yield event
         finally:

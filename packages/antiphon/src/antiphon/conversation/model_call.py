@@ -52,6 +52,8 @@ ShownDelta: TypeAlias = PartDelta | PartStarted
 
 TIME_BUDGET = "time_budget"
 COST_BUDGET = "cost_budget"
+_MOST_RETRIES = 8
+"""How often a request that was refused as too long is made smaller; each time to about half."""
 
 
 class ModelCall:
@@ -101,19 +103,17 @@ class ModelCall:
         """Make the call; `listener` gets each piece of the answer. Raises `ModelCallFailed`; and `CallRefused` if a hook refused.
 
         A model that turns out to have no tools is called again, with the tools described in its prompt; one that refuses the
-        request as too long, with a smaller one, if the conversation may be compacted.
+        request as too long, with smaller ones, if the conversation may be compacted.
         """
-        is_retry = False
-        while True:
+        for retries_left in range(_MOST_RETRIES, -1, -1):
             try:
                 if self._seconds is None:
                     await self._make(listener)
                 else:
                     await self._run_in_time(listener, self._seconds)
             except ModelCallFailed as failure:
-                if is_retry or not await self._can_retry(failure.error):
+                if not retries_left or not await self._can_retry(failure.error):
                     raise
-                is_retry = True
             else:
                 return
 
