@@ -249,7 +249,7 @@ def test_distributions_import_those_below_them() -> None:
     assert wrong == []
 
 
-def test_what_is_found_by_name_exists() -> None:
+def test_modules_named_in_entry_points_and_strings_exist() -> None:
     known = {name for source in SOURCES for name in module_names(source)}
     for parts in extensions.OURS.values():
         for part in parts.values():

@@ -164,7 +164,7 @@ def release(*arguments: str) -> None:
 
 
 @pytest.mark.slow
-def test_what_is_built_has_every_file_and_works_in_an_empty_environment(tmp_path: Path) -> None:
+def test_built_packages_have_every_file_and_work_in_an_empty_environment(tmp_path: Path) -> None:
     release("build", str(tmp_path))
     for name, source in zip(ORDER, SOURCES, strict=True):
         (wheel,) = tmp_path.glob(f"{name.replace('-', '_')}-*.whl")

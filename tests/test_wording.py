@@ -49,7 +49,8 @@ LIMITS = {
 }
 FOLDERS = ["packages", "docs", "tests", "bench", "examples", "fuzz", "README.md", "CONTRIBUTING.md"]
 NAME = re.compile(
-    r"(^|_)(?<!there_)(told|tells|said|whoever|nobody|somebody|behind|heard|hears?|goes_on|mended|is_no|anew|are_none)(_|$)",
+    r"(^|_)(?<!there_)(told|tells|said|whoever|nobody|somebody|behind|heard|hears?|goes_on|mended|is_no|anew|are_none)(_|$)"
+    r"|^test_(what|who|how|where|why|when)_",
     re.IGNORECASE,
 )
 

@@ -273,7 +273,8 @@ def is_installed(contestant: Contestant) -> bool:
 def version_of(contestant: Contestant) -> str:
     """The version of its package; empty for programs of this repository."""
     if contestant.name == PORTKEY_NAME:
-        return (PORTKEY / "package.json").read_text().partition('"version": "')[2].partition('"')[0]
+        manifest = PORTKEY / "package.json"
+        return manifest.read_text().partition('"version": "')[2].partition('"')[0] if manifest.exists() else ""
     if contestant.name in (LITELLM, TENSORZERO):
         found = next(PEERS.glob(f"lib/python*/site-packages/{contestant.name.lower()}-*.dist-info"), None)
         return found.name.removesuffix(".dist-info").partition("-")[2] if found is not None else ""

@@ -65,7 +65,7 @@ def test_added_and_removed_paths_are_reported() -> None:
     assert all(change.is_over for change in found)
 
 
-def test_what_is_counted_is_the_same_each_time_and_grows_with_the_work() -> None:
+def test_counts_are_the_same_each_time_and_grow_with_the_work() -> None:
     def appends(number: int) -> Counts:
         def work() -> None:
             history = AgentHistory()
@@ -81,7 +81,7 @@ def test_what_is_counted_is_the_same_each_time_and_grows_with_the_work() -> None
     assert many.peak > few.peak > 0
 
 
-def test_what_is_not_ours_is_not_counted() -> None:
+def test_instructions_of_other_packages_are_not_counted() -> None:
     assert counted(lambda: [number**2 for number in range(1_000)]).instructions == 0
 
 

@@ -172,7 +172,7 @@ def test_without_results_no_plot_is_drawn() -> None:
     assert [name for name, draw in report.PLOTS.items() if draw({}) is not None] == []
 
 
-def test_what_is_written_is_read_back_and_has_a_line_for_each_figure(tmp_path: Path) -> None:
+def test_stored_results_are_read_back_with_a_line_for_each_figure(tmp_path: Path) -> None:
     why = f"not measured: {results.ROOT}/agno is not there"
     lines: list[results.Line] = [*SMALL, growth(1, 10, 100), f"{'agno':<46} {why}"]
     kept = build_results("gateway", lines, began=datetime.now(UTC), load=0.5, source="0123456789ab")

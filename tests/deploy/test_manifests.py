@@ -171,7 +171,7 @@ def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
     assert "ProtectSistem" in noticed.stderr
 
 
-def test_what_the_service_stores_is_in_its_state_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_unit_stores_everything_in_its_state_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     unit = dict(re.findall(r"^(\w+)=(.*)$", (DEPLOY / "antiphon.service").read_text(), re.MULTILINE))
     folder = f"/var/lib/{unit['StateDirectory']}"
     monkeypatch.delenv("XDG_DATA_HOME", raising=False)

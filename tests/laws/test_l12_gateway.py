@@ -259,7 +259,7 @@ FOUND: dict[str, tuple[bool, list[Step]]] = {
 
 
 @pytest.mark.parametrize("name", FOUND)
-def test_what_was_found_does_not_come_back(law: Law, name: str) -> None:
+def test_worlds_that_once_failed_pass(law: Law, name: str) -> None:
     has_keys, steps = FOUND[name]
     failure = law.failure(steps, has_keys=has_keys)
     assert failure is None, _report(-1, has_keys, failure)

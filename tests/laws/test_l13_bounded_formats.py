@@ -140,6 +140,6 @@ COPIED = (
 
 
 @pytest.mark.parametrize("label", COPIED)
-def test_what_arrives_in_pieces_is_not_copied_for_each_piece(label: str) -> None:
+def test_pieces_of_a_stream_are_not_copied_for_each_piece(label: str) -> None:
     shape = dict(groups()[label.partition(":")[0]])[label]
     assert growth_of_time(shape) <= MOST_TIME

@@ -263,7 +263,7 @@ CHARGED: dict[str, Callable[[Conversation], Any]] = {
 }
 
 
-def test_what_a_provider_charges_for_is_charged_to_the_key(tmp_path: Path) -> None:
+def test_usage_of_websocket_messages_is_charged_to_the_key(tmp_path: Path) -> None:
     with (
         observed(ledger=LedgerSettings(address=str(tmp_path / "ledger.db"))) as watch,
         watch.gateway.client("sk-operator") as operator,

@@ -365,7 +365,7 @@ CHARGED: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-def test_what_a_provider_charges_for_is_charged_to_the_key(tmp_path: Path) -> None:
+def test_reported_usage_is_charged_to_the_key(tmp_path: Path) -> None:
     with (
         observed(ledger=LedgerSettings(address=str(tmp_path / "ledger.db"))) as watch,
         watch.gateway.client("sk-operator") as operator,

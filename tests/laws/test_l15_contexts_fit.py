@@ -249,7 +249,7 @@ def test_a_provider_that_counts_many_times_what_we_do_ends_no_turn(factor: float
 
 
 @pytest.mark.parametrize(("words", "largest"), [(5, "the instruction and the tools"), (4_000, "entry 2 (model_input)")])
-def test_what_is_too_large_is_named(words: int, largest: str) -> None:
+def test_the_entry_that_is_too_large_is_named(words: int, largest: str) -> None:
     provider = Provider([], 1.0, "openai-chat", "short", window=10**9)
     _, finished = play(provider, 300, "x " * words)
     assert finished.reason == "context_limit"

@@ -143,7 +143,7 @@ MODELS = {
 @pytest.mark.parametrize("name", FORMATS)
 @given(sequence=nearly_legal() | st.lists(shaped, min_size=1, max_size=10).map(tuple))
 @settings(max_examples=scaled(25))
-def test_what_repair_calls_legal_breaks_no_rule_of_the_api(name: str, sequence: tuple[Message, ...]) -> None:
+def test_sequences_that_repair_calls_legal_break_no_rule_of_order(name: str, sequence: tuple[Message, ...]) -> None:
     """Judged by the format's own rules, and not by the check that decides whether there is something to repair."""
     tools = (ToolDefinition("weather"), ToolDefinition("search"))
     fixed, _ = repair(ModelRequest(messages=sequence, model=MODELS[name], tools=tools), name)
@@ -159,7 +159,7 @@ def _recognised(sequence: tuple[Message, ...]) -> Sequence[Message]:
 
 @pytest.mark.parametrize("name", FORMATS)
 @given(sequence=sequences)
-def test_what_is_legal_everywhere_comes_back_as_the_same_object(name: str, sequence: tuple[Message, ...]) -> None:
+def test_generated_legal_requests_are_returned_as_the_same_object(name: str, sequence: tuple[Message, ...]) -> None:
     legal, _ = repair(ModelRequest(messages=sequence), "anthropic")  # the strictest
     assert repair(legal, name).request is legal
 
@@ -169,7 +169,7 @@ ANSWERS_OF_OTHER_CALLS = ("710eada6edc5d982", "767dd5fafa3dbb65")
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_what_an_api_accepted_comes_back_as_the_same_object(name: str) -> None:
+def test_accepted_recorded_requests_are_returned_as_the_same_object(name: str) -> None:
     """Recorded requests; some answer calls that only the server has (`previous_response_id`, `item_reference`)."""
     changed = [
         (record["id"], actions)

@@ -165,7 +165,7 @@ def test_broken_tag_is_not_shown(tmp_path: Path) -> None:
         assert "<tool_call>" in one_shot(tmp_path, server, "-p", "计划", "--embedded-calls", "off")[1]
 
 
-def test_what_each_tool_did_is_counted_from_the_log(tmp_path: Path) -> None:
+def test_tool_statistics_are_counted_from_the_log(tmp_path: Path) -> None:
     with (
         plain_host(
             '<tool_call>{"tool": "search_web", "query": "雅思"}</tool_call>',

@@ -41,7 +41,7 @@ def written(dialect: str, **fields: Any) -> tuple[dict[str, Any], list[str]]:
         ("minimax", "container", "c"),
     ],
 )
-def test_what_a_host_ignores_is_dropped_and_reported(dialect: str, name: str, value: Any) -> None:
+def test_fields_that_a_host_ignores_are_dropped_and_reported(dialect: str, name: str, value: Any) -> None:
     sent, losses = written(dialect, **{name: value})
     assert name not in sent
     assert name in losses
@@ -104,7 +104,7 @@ def test_a_choice_goes_with_the_servers_that_a_host_ignores() -> None:
     assert sorted(losses) == ["mcp_servers", "tool_choice"]
 
 
-def test_what_another_format_says_about_reasoning_is_reported_when_thinking_is_turned_off() -> None:
+def test_reasoning_settings_of_other_formats_are_reported_when_thinking_is_off() -> None:
     """L3: the host's own decision replaces the reasoning, not what is reported of it."""
     chat = formats["openai-chat"].read_request(
         {

@@ -280,7 +280,7 @@ def test_the_view_is_the_same_in_another_process(tmp_path: Path) -> None:
         assert again.history.fork(version // 2).snapshot().compaction != again.history.snapshot().compaction
 
 
-def test_what_cannot_be_made_smaller_is_not_sent() -> None:
+def test_a_context_that_cannot_be_made_smaller_is_not_sent() -> None:
     chat = Conversation(ScriptedModel("No."), token_limit=100, compaction="auto")
     chat.add("word " * 500)
     with pytest.raises(ContextLimitReached, match=r"largest piece is entry 1 \(model_input\)"):

@@ -122,7 +122,9 @@ def test_a_linked_file_is_private_too(shared: Path) -> None:
         assert mode(shared / "real.db") == 0o600
 
 
-def test_what_exists_keeps_its_mode_and_is_warned_about_once(shared: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_existing_files_keep_their_mode_and_are_warned_about_once(
+    shared: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     path = shared / "chats.db"
     with SqliteStore(path):
         pass

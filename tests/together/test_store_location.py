@@ -20,7 +20,7 @@ BROKEN = f"postgres://me:{SECRET}@:x/@"
 
 
 @pytest.mark.parametrize("address", [5, b"chats.db", "", None])
-def test_what_is_not_an_address_is_named(address: Any) -> None:
+def test_an_invalid_store_address_is_named(address: Any) -> None:
     with pytest.raises(StoreError, match=r"invalid store .*expected the path of an SQLite file, or postgresql://"):
         open_store(address)
 

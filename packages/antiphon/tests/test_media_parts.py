@@ -60,7 +60,7 @@ def test_a_declared_type_counts_where_the_bytes_leave_it_open() -> None:
         (ap.Image, b"", "the data is empty"),
     ],
 )
-def test_what_is_something_else_is_refused(kind: Any, data: bytes, problem: str) -> None:
+def test_bytes_of_another_media_type_are_refused(kind: Any, data: bytes, problem: str) -> None:
     with pytest.raises(InvalidEntry, match=problem):
         kind.from_bytes(data)
 

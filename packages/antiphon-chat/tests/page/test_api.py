@@ -448,7 +448,7 @@ def test_a_fault_inside_a_turn_ends_it_with_a_message(tmp_path: Path) -> None:
         assert not browser.show(conversation)["running"]
 
 
-def test_what_another_process_appends_is_shown(tmp_path: Path) -> None:
+def test_entries_of_another_process_are_shown(tmp_path: Path) -> None:
     path = tmp_path / "chats.db"
     with served(path) as browser:
         conversation = browser.create()

@@ -138,7 +138,7 @@ def test_a_queued_message_is_there_when_one_comes_back(
         assert [part["type"] for part in sent["content"]] == ["text", "image"]
 
 
-def test_what_was_not_sent_comes_back_to_its_own_conversation(chromium: Chromium, chat: Browser) -> None:
+def test_an_unsent_draft_comes_back_to_its_own_conversation(chromium: Chromium, chat: Browser) -> None:
     with window(chromium, chat.port) as shown:
         shown.open().ask("Hello")
         first = shown.conversation

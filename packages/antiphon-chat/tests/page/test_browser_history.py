@@ -80,7 +80,7 @@ def test_the_log_is_a_timeline_next_to_each_providers_request(chromium: Chromium
         expect(columns.nth(2).locator(".turn-card.new").last).to_contain_text("It stands on the left.")
 
 
-def test_what_was_there_before_is_folded_in_all_columns_together(chromium: Chromium, chat: tuple[Browser, str]) -> None:
+def test_earlier_entries_are_folded_in_all_columns_together(chromium: Chromium, chat: tuple[Browser, str]) -> None:
     browser, conversation = chat
     with window(chromium, browser.port) as shown:
         shown.open(conversation, "/history")

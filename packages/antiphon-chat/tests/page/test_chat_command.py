@@ -76,7 +76,7 @@ def test_an_approval_requested_on_the_page_is_asked_for_in_the_terminal(tmp_path
         (("--json",), "leave them out with --web"),
     ],
 )
-def test_what_cannot_be_served_is_refused(tmp_path: Path, arguments: tuple[str, ...], reason: str) -> None:
+def test_settings_that_cannot_be_served_are_refused(tmp_path: Path, arguments: tuple[str, ...], reason: str) -> None:
     code, out, err = antiphon_chat(tmp_path, "--web", "--port", "0", *arguments)
     assert (code, out) == (1, "")
     assert reason in err

@@ -51,7 +51,7 @@ def test_only_the_answer_is_written_to_a_pipe(tmp_path: Path) -> None:
     assert inputs(kept(tmp_path)) == ["find IELTS tips, then make me a plan", "use list_plans"]
 
 
-def test_what_is_piped_in_goes_along(tmp_path: Path) -> None:
+def test_piped_input_is_added_to_the_message(tmp_path: Path) -> None:
     with ScriptedServer(Reply(body=streamed("It is ", "short. \x1b[1m"))) as server:
         code, out, err = antiphon(tmp_path, "-p", "sum up", given="长文 of mine".encode(), environment=model_at(server))
         assert (code, out, err) == (0, "It is short. \x1b[1m\n", "")  # a pipe gets the exact text

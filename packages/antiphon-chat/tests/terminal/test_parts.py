@@ -170,7 +170,7 @@ def test_long_pastes_are_folded() -> None:
     ]
 
 
-def test_what_could_be_typed_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_completions_of_typed_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "inner").mkdir()
     (tmp_path / "inner" / "my notes.md").touch()

@@ -261,7 +261,7 @@ def test_usage_scales_the_tokens_and_prices_the_loss() -> None:
     assert unknown.lost_cost is None
 
 
-def test_what_the_provider_reports_wins() -> None:
+def test_reported_cache_tokens_win_over_predicted_ones() -> None:
     report = examine("anthropic", anthropic("Hi."), anthropic("Hi.", "Yes?", "Go."))
     size = report.prompt_tokens
     assert report.with_usage(TokenUsage(prompt_tokens=size)).verdict == "missed"

@@ -45,7 +45,7 @@ def is_same(one: Any, other: Any, rules: MatchRules | None = None) -> bool:
         ({"key": "sk-aaaaaaaaaaaaaaaa1"}, {"key": "sk-bbbbbbbbbbbbbbbb2"}),
     ],
 )
-def test_what_means_the_same_is_the_same(one: Any, other: Any) -> None:
+def test_requests_that_mean_the_same_match(one: Any, other: Any) -> None:
     assert is_same(one, other)
 
 
@@ -61,7 +61,7 @@ def test_what_means_the_same_is_the_same(one: Any, other: Any) -> None:
         (b"\xff\xfe", b"\xff\xfd"),
     ],
 )
-def test_what_differs_is_not_the_same(one: Any, other: Any) -> None:
+def test_requests_that_differ_do_not_match(one: Any, other: Any) -> None:
     assert not is_same(one, other)
 
 

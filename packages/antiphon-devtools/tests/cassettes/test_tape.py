@@ -73,7 +73,7 @@ def test_a_killed_recording_keeps_what_was_finished(tmp_path: Path) -> None:
     tape.close()
 
 
-def test_what_is_not_a_tape_is_refused_and_not_changed(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_cassette_is_refused_and_not_changed(tmp_path: Path) -> None:
     with pytest.raises(TapeError, match=r"there is no tape at .*; record one: `antiphon serve --record"):
         Tape(tmp_path / "none.db")
     with pytest.raises(TapeError, match=r"the folder .* does not exist"):

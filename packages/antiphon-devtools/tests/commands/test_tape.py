@@ -87,7 +87,7 @@ def test_values_that_are_not_understood(arguments: list[str], capsys: pytest.Cap
 
 
 @pytest.mark.parametrize("option", ["--record", "--replay"])
-def test_what_is_not_a_tape_is_refused_before_the_start(
+def test_a_file_that_is_not_a_cassette_is_refused_before_the_start(
     option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))

@@ -223,7 +223,7 @@ INTERACTIONS_LOSSES: dict[str, tuple[str, Callable[[Body], None], str, str]] = {
 
 
 @pytest.mark.parametrize("defect", INTERACTIONS_LOSSES)
-def test_what_an_interaction_loses_is_found(gateway: PassThrough, providers: MockProviders, defect: str) -> None:
+def test_losses_of_an_interaction_are_found(gateway: PassThrough, providers: MockProviders, defect: str) -> None:
     case, change, check, words = INTERACTIONS_LOSSES[defect]
     assert conform(gateway, providers, case, "gemini-interactions").verdict == "passed"
     gateway.on_request = change

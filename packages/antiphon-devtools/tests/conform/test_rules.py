@@ -58,7 +58,7 @@ def test_the_judge_reports_broken_bodies_and_no_legal_ones(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_what_the_judge_reports_of_recorded_requests_our_rules_report_too(name: str) -> None:
+def test_violations_that_the_judge_finds_in_recorded_requests_are_found_by_our_rules(name: str) -> None:
     count = 0
     for body in (*accepted_requests(name), *client_requests(name)):
         count += 1

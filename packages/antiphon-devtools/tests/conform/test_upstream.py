@@ -33,7 +33,7 @@ def post(connection: http.client.HTTPConnection, body: object) -> http.client.HT
     return connection.getresponse()
 
 
-def test_what_the_api_would_refuse_gets_its_400(
+def test_a_request_that_the_api_would_refuse_gets_its_400(
     providers: MockProviders, connection: http.client.HTTPConnection
 ) -> None:
     providers.begin(Script())

@@ -235,7 +235,7 @@ def test_parents_in_a_circle_end(tmp_path: Path) -> None:
     assert kinds(read(lines, tmp_path).branches[0].entries) == ["model_input", "model_output"]
 
 
-def test_what_the_program_adds_by_itself_is_counted_and_left_out(tmp_path: Path) -> None:
+def test_messages_that_claude_code_adds_are_counted_and_left_out(tmp_path: Path) -> None:
     lines = claude_session()
     message = {"id": "x", "role": "assistant", "model": "<synthetic>", "content": [text("No response requested.")]}
     lines.add("assistant", message=message)

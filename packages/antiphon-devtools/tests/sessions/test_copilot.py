@@ -147,7 +147,7 @@ def test_a_subagent_is_a_branch(tmp_path: Path) -> None:
     assert [entry.kind for entry in agent.entries] == ["model_input", "model_output"]
 
 
-def test_what_cannot_be_read_is_reported_by_line(tmp_path: Path) -> None:
+def test_unreadable_events_are_reported_by_line(tmp_path: Path) -> None:
     lines = CopilotLines()
     lines.add("user.message", content="Go.")
     lines.lines.append('{"type": "assistant.mess')

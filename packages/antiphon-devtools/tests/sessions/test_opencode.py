@@ -147,7 +147,7 @@ def test_the_command_takes_an_id_a_file_or_both(
     assert "has no session ses_other" in capfd.readouterr().err
 
 
-def test_what_was_undone_is_a_branch(database: Database) -> None:
+def test_undone_messages_become_a_branch(database: Database) -> None:
     fill(database)
     undone = database.message("user", text("And now?"))
     database.message("assistant", text("Still green."))
@@ -167,7 +167,7 @@ def test_a_subagent_is_a_branch(database: Database) -> None:
     assert (child.name, child.title, len(child.entries)) == ("ses_child", "subagent: Search for lamps", 2)
 
 
-def test_what_cannot_be_read_is_reported_by_message(database: Database) -> None:
+def test_unreadable_parts_are_reported_by_message(database: Database) -> None:
     file = {"type": "file", "mime": "application/pdf", "url": "file:///home/ann/lamp.pdf", "filename": "lamp.pdf"}
     database.message("user", text("Go."), text("hidden", ignored=True), file, "{broken")
     database.message(

@@ -103,7 +103,7 @@ def test_audio_needs_version_1_8(tmp_path: Path) -> None:
     assert document["steps"][0]["message"][1]["source"]["media_type"] == "audio/wav"
 
 
-def test_what_atif_cannot_say_is_reported(tmp_path: Path) -> None:
+def test_losses_of_the_atif_export_are_reported(tmp_path: Path) -> None:
     call = ToolCallRequest("weather", "c1", '{"city": "Os')
     history = AgentHistory()
     history.append(

@@ -97,7 +97,7 @@ def test_steps_of_another_agent_are_read() -> None:
     assert read.entries[2].tool_calls[0].arguments == "ls -"
 
 
-def test_what_a_history_cannot_keep_is_reported() -> None:
+def test_losses_of_the_atif_import_are_reported() -> None:
     picture = {"type": "image", "source": {"media_type": "image/png", "path": "/etc/lamp.png"}}
     document = document_of(
         {"source": "user", "message": [{"type": "text", "text": "Look."}, picture]},

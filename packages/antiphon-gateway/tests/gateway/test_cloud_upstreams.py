@@ -207,7 +207,7 @@ def test_an_identity_without_a_token_is_a_clear_answer(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_is_missing_is_named_where_to_put_it(tmp_path: Path, lines: str, key: str, reason: str) -> None:
+def test_missing_cloud_settings_are_named_with_their_place(tmp_path: Path, lines: str, key: str, reason: str) -> None:
     file = tmp_path / "antiphon.toml"
     file.write_text(f'{GATEWAY}[[providers]]\nname = "cloud"\n{lines}\n')
     problems = read_config(file, {"K": "some-key-000000", "HOME": "/nonexistent", "PATH": "/usr/bin"}).problems

@@ -96,7 +96,9 @@ def test_a_copy_is_finished_by_making_it_again(tmp_path: Path, postgres: str, an
         assert copy_conversation(store, server, ids[0]).status == "same"
 
 
-def test_what_cannot_be_copied_is_refused_in_one_line(tmp_path: Path, postgres: str, antiphon: Antiphon) -> None:
+def test_a_history_that_cannot_be_copied_is_refused_in_one_line(
+    tmp_path: Path, postgres: str, antiphon: Antiphon
+) -> None:
     here = tmp_path / "chats.db"
     refused: dict[tuple[object, ...], str] = {
         ("--all", "--from", here, "--to", postgres): "there is no store at",

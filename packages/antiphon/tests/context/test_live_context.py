@@ -52,7 +52,7 @@ def test_the_live_screen_is_on_the_last_observation_only_and_touches_no_entry(hi
     assert history.entries == before
 
 
-def test_what_was_injected_can_be_recorded_and_the_decorated_entry_cannot(history: AgentHistory) -> None:
+def test_injected_context_can_be_recorded_and_the_decorated_entry_cannot(history: AgentHistory) -> None:
     context = render_live_context(history.snapshot(), LiveContextOptions(live_screen="12:00"))
     record = context.injected()
     assert record == LiveContextInjectedEntry("12:00", 6)

@@ -414,7 +414,7 @@ def test_edited_arguments_are_validated_as_any_others(office: Office) -> None:
     assert "amount" in results_in(chat.history.entries)[request.tool_call_id]
 
 
-def test_what_was_decided_is_in_the_log() -> None:
+def test_each_decision_is_in_the_log() -> None:
     history = AgentHistory()
     chat = Conversation(ScriptedModel(call("pay", to="Ada", amount=5)), tools=Office().tools(), history=history)
     loop = ToolLoop(chat)

@@ -65,7 +65,7 @@ def test_calls_are_run_together_and_one_by_one() -> None:
     asyncio.run(run())
 
 
-def test_what_finished_before_a_crash_is_not_run_again() -> None:
+def test_a_tool_call_that_finished_before_a_crash_is_not_run_again() -> None:
     world = World()
     chat = Conversation(ScriptedModel([call("look"), call("put")]), tools=world.tools())
     chat.add("Go.")

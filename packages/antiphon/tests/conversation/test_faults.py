@@ -100,7 +100,7 @@ def test_half_an_answer_is_kept_and_asked_for_again() -> None:
     assert any(isinstance(entry, RollbackEntry) and "cut off" in entry.reason for entry in chat.history.entries)
 
 
-def test_what_was_set_after_half_an_answer_stays_when_it_is_asked_for_again() -> None:
+def test_settings_changed_after_half_an_answer_stay_when_it_is_asked_for_again() -> None:
     chat, model = talk(HALF_A_CALL, "It is raining.")
     chat.history.set_system_instruction("Be kind.")
     asyncio.run(drained(ToolLoop(chat), "Is it raining?"))
@@ -177,7 +177,7 @@ def test_the_last_answer_after_a_bound_may_fail_and_be_retried() -> None:
     assert choice.mode == "none"
 
 
-def test_what_a_failed_call_cost_is_counted() -> None:
+def test_the_usage_of_a_failed_model_call_is_counted() -> None:
     chat, _ = talk([UsageReported(TokenUsage(100, 3)), Failed(DOWN)])
     asyncio.run(drained(ToolLoop(chat), "Go."))
     assert chat.usage.total == 103

@@ -69,7 +69,7 @@ def test_an_incremental_renderer_equals_a_full_rendering(played: list[tuple[Step
             assert rendered.injected() == full.injected()
 
 
-def test_what_was_rendered_is_a_copy() -> None:
+def test_the_rendered_context_is_a_copy() -> None:
     history, renderer = AgentHistory(), LiveContextRenderer()
     history.append(ModelInputEntry.of("Hi."))
     first = renderer.render(history.snapshot())

@@ -91,7 +91,7 @@ def test_a_run_begins_with_a_message_of_a_person(is_followed: bool) -> None:
     assert (totals.usage.total, totals.rounds, totals.start) == (60, 3, 3)
 
 
-def test_what_was_rolled_back_was_paid_for() -> None:
+def test_rolled_back_entries_count_in_usage_and_cost() -> None:
     history = AgentHistory()
     chat = Conversation(ScriptedModel("Yes."), history=history)
     for entry in (ModelInputEntry.of("First."), answer(100), ModelInputEntry.of("Second."), answer(10)):

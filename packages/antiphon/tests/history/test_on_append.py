@@ -45,7 +45,7 @@ def test_listeners_get_every_entry_once_it_is_in_the_log() -> None:
     assert received == [(1, 1, "model_input"), (2, 2, "set_system_instruction"), (3, 3, "rollback")]
 
 
-def test_what_is_not_written_is_not_reported() -> None:
+def test_an_entry_that_is_not_written_is_not_reported() -> None:
     received: list[HistoryEntry] = []
     history = AgentHistory()
     history.on_append(received.append)

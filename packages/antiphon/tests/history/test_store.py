@@ -64,7 +64,9 @@ def test_ids_are_ordered_by_time() -> None:
 
 @settings(max_examples=scaled(10), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(conversations)
-def test_what_is_appended_is_there_when_it_is_opened_again(store: HistoryStore, appended: list[HistoryEntry]) -> None:
+def test_appended_entries_are_there_when_the_store_is_opened_again(
+    store: HistoryStore, appended: list[HistoryEntry]
+) -> None:
     history = store.create()
     for entry in appended:
         history.append(entry)

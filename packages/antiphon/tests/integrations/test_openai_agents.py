@@ -94,7 +94,7 @@ def test_a_session_survives_the_process_and_is_a_conversation(tmp_path: Path) ->
         assert_accepted(chat)
 
 
-def test_what_is_taken_back_is_rolled_back() -> None:
+def test_pop_item_is_a_rollback() -> None:
     async def run() -> AntiphonSession:
         session = AntiphonSession("one")
         reasoning = {"id": "rs_1", "type": "reasoning", "summary": [], "encrypted_content": "abc"}

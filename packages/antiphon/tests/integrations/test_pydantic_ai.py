@@ -31,7 +31,7 @@ def kinds(messages: list[ModelMessage]) -> list[list[str]]:
     return [[part.part_kind for part in message.parts] for message in messages]
 
 
-def test_what_is_legal_is_the_same_list() -> None:
+def test_a_legal_history_is_returned_as_the_same_list() -> None:
     legal: list[ModelMessage] = [
         ModelRequest(parts=[UserPromptPart("Rain?")]),
         ModelResponse(parts=[TextPart("Let me look."), CALL]),

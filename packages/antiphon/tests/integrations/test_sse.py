@@ -68,7 +68,7 @@ def test_silence_is_filled_and_errors_are_named() -> None:
     ]
 
 
-def test_who_leaves_interrupts_the_run_and_the_words_stay() -> None:
+def test_a_client_that_leaves_interrupts_the_run_and_its_text_is_kept() -> None:
     history = AgentHistory()
 
     async def forever(*_: Any) -> AsyncIterator[str]:

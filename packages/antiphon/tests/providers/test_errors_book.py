@@ -135,7 +135,9 @@ DONE: tuple[tuple[str, int | None, dict[str, Any], ErrorKind, str], ...] = (
 
 
 @pytest.mark.parametrize(("name", "status", "body", "kind", "done"), DONE)
-def test_what_is_done_about_an_error(name: str, status: int | None, body: Any, kind: ErrorKind, done: str) -> None:
+def test_retry_rotation_and_fallback_for_each_recorded_error(
+    name: str, status: int | None, body: Any, kind: ErrorKind, done: str
+) -> None:
     error = formats[name].read_error(body, status)
     assert error.kind == kind
     does = ["rotate"] if RETRY_RULES[error.kind].rotates else []

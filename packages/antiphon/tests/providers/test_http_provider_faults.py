@@ -177,7 +177,7 @@ def test_a_slow_drip_is_not_silence() -> None:
         assert text_of(ask(client_of(server, timeouts=Timeouts(read=5.0)))) == "Rain."
 
 
-def test_what_was_finished_counts_even_if_the_host_then_hangs() -> None:
+def test_a_finished_answer_counts_even_if_the_host_then_hangs() -> None:
     unclosed = CHAT.removesuffix(b"data: [DONE]\n\n")
     with ScriptedServer(Reply(body=unclosed, cut_after=len(unclosed), hangs=True)) as server:
         assert text_of(ask(client_of(server, timeouts=Timeouts(read=0.2)))) == "Rain."

@@ -86,7 +86,7 @@ def test_retries_end() -> None:
         (Reply(body=CHAT[:30], cut_after=30), 3),
     ],
 )
-def test_what_is_tried_again(reply: Reply, requests: int) -> None:
+def test_retries_by_kind_of_failure(reply: Reply, requests: int) -> None:
     with ScriptedServer(reply) as server:
         error_of(ask(client_of(server)))
         assert len(server.received) == requests

@@ -111,7 +111,7 @@ def test_an_unknown_name_is_answered_with_near_ones() -> None:
         ("compatible", {}, "has no default URL; pass base_url="),
     ],
 )  # fmt: skip
-def test_what_is_missing_is_named(name: str, environ: dict[str, str], message: str) -> None:
+def test_a_missing_setting_of_a_preset_is_named(name: str, environ: dict[str, str], message: str) -> None:
     with pytest.raises(ProviderSetupError, match=message):
         provider(name, environ=environ)
 
@@ -179,7 +179,7 @@ def test_the_environment_is_enough(name: str, environ: dict[str, str], path: str
         assert not {"authorization", "x-api-key", "api-key"} & received.headers.keys()
 
 
-def test_what_is_given_wins_over_the_environment() -> None:
+def test_explicit_settings_win_over_the_environment() -> None:
     environ = {"OPENAI_API_KEY": "sk-of-the-environment", "OPENAI_BASE_URL": "http://127.0.0.1:1/v1"}
     with ScriptedServer(Reply(body=STREAMS["openai-chat"])) as server:
         client = provider(

@@ -140,7 +140,7 @@ def test_every_kind_of_error_has_a_reaction() -> None:
         ("server", None, "perhaps", True),
     ],
 )
-def test_what_may_be_tried_again(kind: ErrorKind, code: str | None, advice: str | None, expected: bool) -> None:
+def test_which_errors_may_be_retried(kind: ErrorKind, code: str | None, advice: str | None, expected: bool) -> None:
     assert may_retry(ProviderError("no", kind, code=code), advice) is expected
 
 

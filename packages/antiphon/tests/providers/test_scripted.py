@@ -232,7 +232,7 @@ outputs = st.builds(
 
 
 @given(outputs, st.lists(outputs, max_size=2), st.none() | st.integers(1, 5))
-def test_what_is_unfolded_assembles_to_what_it_was(
+def test_deltas_of_a_scripted_answer_assemble_to_the_answer(
     output: ModelOutput, others: list[ModelOutput], chunk_size: int | None
 ) -> None:
     # Usage belongs to the call, and a call without arguments means an empty object.

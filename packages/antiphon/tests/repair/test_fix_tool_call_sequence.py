@@ -23,7 +23,7 @@ def test_an_interruption_moves_after_the_result_and_dicts_are_kept() -> None:
     assert all(one is other for one, other in zip(fixed, [ASKS, RESULT, USER], strict=True))
 
 
-def test_what_is_legal_is_the_same_list() -> None:
+def test_a_legal_sequence_is_returned_as_the_same_list() -> None:
     messages: list[dict[str, Any]] = [USER, ASKS, RESULT, USER]
     assert fix_tool_call_sequence(messages, "req-1") is messages
     empty: list[dict[str, Any]] = []

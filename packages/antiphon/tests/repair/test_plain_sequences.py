@@ -28,7 +28,7 @@ ROUND = [Message("user", (Text("Rain?"),)), Message("assistant", (Text("I look."
 
 @settings(max_examples=scaled(60))
 @given(messages)
-def test_what_is_plainly_in_order_is_legal_in_every_format(given_messages: list[Message]) -> None:
+def test_plain_sequences_in_order_are_legal_in_every_format(given_messages: list[Message]) -> None:
     if repairer.is_plain(given_messages):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(repairer, "is_plain", lambda _: False)

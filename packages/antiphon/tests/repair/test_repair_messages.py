@@ -105,7 +105,7 @@ def test_the_repairs_are_reported_and_logged(caplog: pytest.LogCaptureFixture) -
         ({"prompt": "Hi."}, "not a body: expected one of the keys messages, input and contents"),
     ],
 )
-def test_what_are_not_messages_is_refused(given: Any, problem: str) -> None:
+def test_values_that_are_no_messages_are_refused(given: Any, problem: str) -> None:
     with pytest.raises(WireError, match=problem):
         ap.repair_messages(given, for_="anthropic")
 
@@ -134,7 +134,7 @@ def test_an_unknown_format_is_refused() -> None:
         ("gemini-interactions", {"type": "user_input", "content": 5}),
     ],
 )
-def test_what_cannot_be_repaired_is_left_to_the_api(name: str, odd: dict[str, Any]) -> None:
+def test_messages_that_cannot_be_repaired_are_left_to_the_api(name: str, odd: dict[str, Any]) -> None:
     messages, report = [odd], list[Change]()
     assert ap.repair_messages(messages, for_=name, report=report) is messages
     assert report == []

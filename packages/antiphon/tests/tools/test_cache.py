@@ -68,7 +68,7 @@ def test_least_recently_used_entries_are_evicted_first() -> None:
     assert len(cache) == 0
 
 
-def test_what_is_too_large_is_not_remembered() -> None:
+def test_a_result_that_is_too_large_is_not_cached() -> None:
     cache = ResultCache(max_characters=100)
     key = cache.key(look, {})
     cache.put(key, result("x" * 200), 10)

@@ -205,7 +205,7 @@ def test_a_retry_may_succeed_and_waits_a_little() -> None:
     assert outcome.seconds >= INITIAL_BACKOFF * 0.4
 
 
-def test_what_may_still_run_is_not_tried_again() -> None:
+def test_a_call_that_may_still_run_is_not_retried() -> None:
     release = threading.Event()
 
     @tool(effect="idempotent", retries=3, timeout=0.05)

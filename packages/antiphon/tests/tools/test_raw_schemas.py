@@ -210,7 +210,7 @@ def test_an_external_reference_is_not_followed() -> None:
             listener.accept()
 
 
-def test_how_a_tool_is_called_in_one_line() -> None:
+def test_the_signature_of_a_tool_in_one_line() -> None:
     assert usage("read", RAW) == (
         'read(path: string, mode?: one of "r", "w", ranges?: array of array, address?: string, port?: integer)'
     )

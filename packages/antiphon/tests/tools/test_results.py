@@ -218,7 +218,7 @@ def test_sizes() -> None:
 
 
 @given(st.text(), st.integers(1, 300))
-def test_what_fits_is_untouched_and_what_does_not_is_bounded(text: str, limit: int) -> None:
+def test_short_results_are_untouched_and_long_ones_bounded(text: str, limit: int) -> None:
     parts = (Text(text),)
     if len(text) <= limit:
         assert truncate_content(parts, limit) is parts

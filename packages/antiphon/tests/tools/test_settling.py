@@ -55,7 +55,7 @@ def result_of(chat: Conversation) -> ToolCallResult:
     return entry.results[0]
 
 
-def test_what_was_done_is_the_result_and_the_log_says_how_it_is_known() -> None:
+def test_a_reconciled_call_has_its_result_and_the_log_says_how_it_is_known() -> None:
     seen: list[Any] = []
     chat = Conversation(ScriptedModel("Thanks."), tools=[paying(Settled.done("paid, receipt 7"), seen)])
     interrupted(chat=chat)
@@ -70,7 +70,7 @@ def test_what_was_done_is_the_result_and_the_log_says_how_it_is_known() -> None:
     ]
 
 
-def test_what_was_not_done_runs_with_the_same_key() -> None:
+def test_a_call_reconciled_as_not_done_runs_with_the_same_idempotency_key() -> None:
     seen: list[Any] = []
     chat = Conversation(ScriptedModel("Thanks."), tools=[paying(Settled.not_done(), seen)])
     interrupted("approve", chat=chat)

@@ -182,7 +182,7 @@ def test_a_registry_keeps_order_and_definitions() -> None:
     assert len(registry) == 3
 
 
-def test_what_a_registry_refuses() -> None:
+def test_a_registry_refuses_duplicates_and_values_that_are_no_tools() -> None:
     registry = ToolRegistry([named("one")])
     with pytest.raises(InvalidTool, match="two tools called 'one'"):
         registry.add(named("one"))

@@ -116,7 +116,7 @@ def test_a_flood_of_problems_is_bounded() -> None:
     assert refused.value.problems[-1] == "… and 988 more problems of this kind"
 
 
-def test_what_is_right_is_converted_and_defaults_stay_the_functions() -> None:
+def test_valid_arguments_are_converted_and_defaults_stay_the_functions() -> None:
     assert plan.validate(GOOD) == {"title": "A", "tasks": [Task("a")]}
     both = plan.validate({**GOOD, "owner": {"name": "A", "age": 1}, "start": "2026-01-31T12:00:00Z"})
     assert both["owner"] == Person(name="A", age=1)

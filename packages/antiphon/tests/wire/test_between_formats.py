@@ -298,7 +298,7 @@ def test_the_labels_of_items_are_no_loss_and_come_back_to_their_origin(target: s
     ]
 
 
-def test_what_an_item_says_besides_its_labels_is_a_loss() -> None:
+def test_unknown_fields_of_an_item_are_losses() -> None:
     marked = [{**ITEMS[1], "status": "incomplete", "phase": "commentary"}]
     output = formats["openai-responses"].read_response({"id": "resp_1", "status": "completed", "output": marked})
     losses = formats["anthropic"].write_response(output).losses

@@ -178,7 +178,7 @@ def test_a_number_that_no_float_holds_is_read_and_written_back(name: str, number
     assert [call.arguments for call in calls] == ([] if name == "openai-responses" else [f'{{"x":{number}}}'])
 
 
-def test_what_is_not_json_is_still_refused_in_words() -> None:
+def test_events_that_are_no_json_are_refused_in_words() -> None:
     with pytest.raises(Exception, match="not valid JSON"):
         formats["anthropic"].read_request(b'{"model": 1e400, "messages": [}')
 

@@ -66,7 +66,7 @@ def problems(row: Parameter, value: Any, model: Capabilities) -> list[Any]:
 
 @pytest.mark.parametrize("row", limited_rows())
 @given(data=st.data())
-def test_what_fits_is_accepted_and_what_is_accepted_fits(row: Parameter, data: st.DataObject) -> None:
+def test_a_fitted_value_is_accepted_and_an_accepted_value_is_unchanged(row: Parameter, data: st.DataObject) -> None:
     value = data.draw(values_of(row))
     model = data.draw(st.sampled_from([Capabilities(), Capabilities(max_output_tokens=100, candidates=1)]))
     assert row.limit is not None

@@ -52,7 +52,7 @@ def has_only_text(request: ModelRequest) -> bool:
 
 
 @pytest.mark.parametrize("name", SCANNED)
-def test_what_passes_unread_is_what_the_reader_finds_in_order(name: str) -> None:
+def test_a_request_that_passes_unread_is_in_order_for_the_reader(name: str) -> None:
     wire, passed = formats[name], 0
     for body in bodies(name):
         data = msgspec.json.encode(body)

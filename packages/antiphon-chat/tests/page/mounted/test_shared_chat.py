@@ -43,7 +43,7 @@ def test_any_worker_forwards_to_the_one_that_has_the_chat(running: ServedGateway
     assert browser.get("/chat/api/nothing").status == 404
 
 
-def test_when_its_worker_dies_another_has_the_chat(running: ServedGateway) -> None:
+def test_another_worker_takes_the_chat_of_one_that_died(running: ServedGateway) -> None:
     browser = Browser(running.port)
     conversation = browser.create()
     for turn in range(1, 4):

@@ -27,7 +27,7 @@ def test_pins_and_tags_belong_to_their_owner(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("tags", [["x" * 41], ["a\x00b"], [str(number) for number in range(21)]])
-def test_what_is_not_a_tag_is_refused(tags: list[str], tmp_path: Path) -> None:
+def test_invalid_tags_are_refused(tags: list[str], tmp_path: Path) -> None:
     with SqliteStore(tmp_path / "chats.db") as store:
         info = store.info(store.create("Talk").id)
         with pytest.raises(ConversationError, match="tag"):

@@ -103,7 +103,7 @@ def test_a_command_written_into_the_file_by_another_program_is_not_confirmed(tmp
         ("files", ServerChange(command="http://h/", headers={"A": f"{SECRET}\r\nX: y"}), "not allowed"),
     ],
 )
-def test_what_cannot_be_used_is_refused_with_the_reason(
+def test_unusable_server_settings_are_refused_with_the_reason(
     tmp_path: Path, name: str, change: ServerChange, words: str
 ) -> None:
     settings = McpSettings(tmp_path)

@@ -138,7 +138,7 @@ def test_a_broken_key_file_is_reported_without_its_content(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("key", ["", "  ", "two words", "naïve", "a\x00b", "k" * 1001])
-def test_what_cannot_be_a_key_is_refused_and_not_repeated(key: str, tmp_path: Path) -> None:
+def test_text_that_cannot_be_a_key_is_refused_and_not_repeated(key: str, tmp_path: Path) -> None:
     with pytest.raises(ProviderSetupError, match="not a key of openai") as caught:
         ModelSetup({}, tmp_path, servers=()).add_key("openai", key, is_stored=True)
     assert not key.strip() or key not in str(caught.value)

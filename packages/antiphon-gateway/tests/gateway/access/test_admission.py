@@ -38,7 +38,7 @@ HEADS: list[tuple[str, Config, str, str, dict[str, str], str, str | int]] = [
 
 @needs_chat
 @pytest.mark.parametrize(("name", "config", "method", "path", "headers", "peer", "expected"), HEADS)
-def test_who_is_admitted(
+def test_admission_by_key_and_origin(
     name: str, config: Config, method: str, path: str, headers: dict[str, str], peer: str, expected: str | int
 ) -> None:
     request = ClientRequest(method=method, path=path, headers=headers, peer=peer)

@@ -181,7 +181,7 @@ def test_requests_that_wait_share_one_exchange() -> None:
     asyncio.run(run())
 
 
-def test_what_is_charged_while_the_counters_are_away_is_reported_later(caplog: pytest.LogCaptureFixture) -> None:
+def test_charges_made_while_the_counters_are_away_are_reported_later(caplog: pytest.LogCaptureFixture) -> None:
     clock, shared = Clock("2026-11-16T12:00:00"), SharedCounters()
     budgets = Budgets(shared, clock=clock)
     client = ClientKey(name="a", tokens_per_day=100)
@@ -204,7 +204,7 @@ def test_what_is_charged_while_the_counters_are_away_is_reported_later(caplog: p
     assert [record.levelname for record in caplog.records if "budgets" in record.message].count("WARNING") == 1
 
 
-def test_what_is_charged_before_midnight_goes_to_its_own_day() -> None:
+def test_charges_before_midnight_count_for_their_own_day() -> None:
     clock, shared = Clock("2026-11-30T23:59:59"), SharedCounters()
     budgets = Budgets(shared, clock=clock)
     client = ClientKey(name="a", tokens_per_day=100, tokens_per_month=100)

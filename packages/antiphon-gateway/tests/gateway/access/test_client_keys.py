@@ -63,7 +63,7 @@ def test_check(presented: dict[str, str], name: str | None) -> None:
     assert (found.name if found is not None else None) == name
 
 
-def test_what_a_client_may_do_comes_from_its_settings() -> None:
+def test_permissions_of_a_client_come_from_its_settings() -> None:
     laptop = KEYS.authenticate({"x-api-key": KEY}, {})
     assert laptop == ClientKey(
         name="laptop", models=("claude-*", "gpt-5"), strict=True, requests_per_minute=3, key_hash=hash_key(KEY)
@@ -150,7 +150,7 @@ def test_expired_and_disabled_keys_are_not_accepted() -> None:
     assert ClientKey(name="off", is_disabled=True).refusal() == "this API key is disabled"
 
 
-def test_what_is_limited_follows_from_the_limits() -> None:
+def test_is_limited_follows_from_the_limits() -> None:
     assert not ClientKey(name="free").is_limited
     assert ClientKey(name="slow", requests_per_minute=1).is_limited
     assert not ClientKey(name="slow", requests_per_minute=1).is_metered

@@ -96,7 +96,7 @@ def test_check_refuses_with_every_problem(run: Run, tmp_path: Path) -> None:
         ("--nope",),
     ],
 )
-def test_what_is_not_understood(arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_arguments_are_refused(arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
         main(["serve", *arguments])
     assert left.value.code == 2
@@ -328,7 +328,7 @@ def test_doctor_warns_of_a_key_that_can_be_guessed(run: Run) -> None:
     assert "the key in env:ANTIPHON_CLIENT_KEY is short enough to guess" in out
 
 
-def test_what_the_unit_and_the_container_run_is_understood(run: Run, tmp_path: Path) -> None:
+def test_the_command_lines_of_the_unit_and_the_container_parse(run: Run, tmp_path: Path) -> None:
     unit = (ROOT / "deploy" / "antiphon.service").read_text()
     started = re.search(r"^ExecStart=(.*)$", unit, re.MULTILINE)
     container = (ROOT / "deploy" / "Containerfile").read_text()

@@ -113,7 +113,7 @@ def test_every_way_of_saving_takes_effect(file: Path, saved: Callable[[Path, str
     run(steps())
 
 
-def test_what_does_not_change_is_not_applied(file: Path) -> None:
+def test_an_unchanged_file_is_not_applied(file: Path) -> None:
     async def steps() -> None:
         served = Served()
         watcher = watcher_of(file, served)

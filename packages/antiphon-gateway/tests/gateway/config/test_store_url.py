@@ -85,7 +85,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_is_refused(case: str, tmp_path: Path) -> None:
+def test_refused_store_urls(case: str, tmp_path: Path) -> None:
     lines, expected = REFUSED[case]
     file = tmp_path / "antiphon.toml"
     file.write_text(f"[gateway]\n{lines}\n")

@@ -141,7 +141,7 @@ def test_bodies_for_the_own_api_pass_unchanged(running: Running, client: Client)
     assert running.sent("gemini") == {"requests": [{**batch["requests"][0], "model": "models/theirs"}]}
 
 
-def test_what_the_other_api_lacks_is_reported(running: Running, client: Client) -> None:
+def test_embedding_options_that_the_target_lacks_are_reported(running: Running, client: Client) -> None:
     body = {"content": {"parts": [{"text": "a"}]}, "taskType": "RETRIEVAL_QUERY"}
     made = client.post("/v1beta/models/by-openai:embedContent", body)
     assert (made.status, made.headers["x-antiphon-losses"]) == (200, "1; taskType taskType")
@@ -168,7 +168,9 @@ def test_what_the_other_api_lacks_is_reported(running: Running, client: Client) 
         ("/v1beta/models/by-openai:batchEmbedContents", {}, "requests: expected"),
     ],
 )
-def test_what_cannot_be_translated_is_refused(client: Client, path: str, body: Any, problem: str) -> None:
+def test_embedding_input_that_cannot_be_translated_is_refused(
+    client: Client, path: str, body: Any, problem: str
+) -> None:
     refused = client.post(path, body)
     assert refused.status == 400
     assert problem in refused.body.decode()

@@ -58,7 +58,7 @@ SECRET = "sk-a-secret-of-the-gateway"
         ),
     ],
 )
-def test_where_embeddings_are_made(preset: str, base_url: str, address: str | None) -> None:
+def test_the_upstream_url_of_embeddings(preset: str, base_url: str, address: str | None) -> None:
     assert embeddings_url(PRESETS[preset], base_url, "small") == address
 
 

@@ -193,7 +193,7 @@ def test_a_chain_of_interactions_holds_everything_but_the_instruction(gateway: R
     assert b"Be brief." not in sent
 
 
-def test_what_is_not_stored_is_not_found(gateway: Rig, client: Any) -> None:
+def test_an_interaction_that_is_not_stored_is_not_found(gateway: Rig, client: Any) -> None:
     first = client.create(model="to-anthropic", input="Hi", **ASK)
     with pytest.raises(sdk_errors.NotFoundError):
         client.get(id=first.id)

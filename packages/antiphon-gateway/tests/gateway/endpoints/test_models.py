@@ -42,7 +42,7 @@ MANY = tuple(ModelEntry(f"model-{number:02d}", "some") for number in range(53))
         ([Route("b/*", ["b"])], []),
     ],
 )
-def test_what_is_listed(routes: list[Route], names: list[str]) -> None:
+def test_listed_models(routes: list[Route], names: list[str]) -> None:
     assert [model.name for model in visible_models(routes)] == names
 
 

@@ -546,7 +546,9 @@ def test_the_choice_of_the_provider() -> None:
         ("gemini", "https://h", "gemini", "/v1beta/files/x:download", "", "https://h/v1beta/files/x:download"),
     ],
 )
-def test_where_requests_go(preset: str, base_url: str, api: str, path: str, deployment: str, expected: str) -> None:
+def test_the_upstream_url_of_passed_on_requests(
+    preset: str, base_url: str, api: str, path: str, deployment: str, expected: str
+) -> None:
     provider = Provider(
         preset,
         PRESETS[preset],

@@ -41,7 +41,7 @@ def tokens(body: dict[str, Any], format_name: str = "anthropic") -> int:
     return request_tokens(read_count_request(format_name, msgspec.json.encode(body)))
 
 
-def test_what_is_put_before_the_model_is_counted() -> None:
+def test_system_prompt_and_tools_are_counted() -> None:
     plain = tokens(HELLO)
     assert 5 <= plain <= 30
     image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}}
@@ -126,7 +126,7 @@ def test_gemini_reads_it() -> None:
         ("openai-responses", "https://api.openai.com/v1", "https://api.openai.com/v1/responses/input_tokens"),
     ],
 )
-def test_where_an_upstream_counts(preset: str, base_url: str, address: str | None) -> None:
+def test_the_url_of_a_token_count_upstream(preset: str, base_url: str, address: str | None) -> None:
     assert count_url(PRESETS[preset], base_url, "some-model") == address
 
 
@@ -144,7 +144,7 @@ def test_where_an_upstream_counts(preset: str, base_url: str, address: str | Non
         ("gemini", b'{"generateContentRequest": {"contents": []}}', b'{"generateContentRequest": {"contents": []}}'),
     ],
 )
-def test_what_an_upstream_is_sent(format_name: str, body: bytes, sent: bytes) -> None:
+def test_the_body_of_a_token_count_upstream(format_name: str, body: bytes, sent: bytes) -> None:
     assert rewrite_count_body(format_name, body, "b") == sent
 
 

@@ -131,7 +131,7 @@ def test_a_chat_message_has_annotations_and_refusal(gateway: Rig, target: str) -
     assert "annotations" not in first
 
 
-def test_what_a_client_sends_back_of_an_answer_is_not_a_loss(gateway: Rig) -> None:
+def test_answer_fields_that_clients_send_back_are_no_losses(gateway: Rig) -> None:
     body: dict[str, Any] = {"max_tokens": 100, "messages": [{"role": "user", "content": "Hi"}]}
     content = ask(gateway, "anthropic", "openai-chat", body, streams=False)["content"]
     result = {"type": "tool_result", "tool_use_id": content[1]["id"], "content": "rain"}

@@ -181,7 +181,7 @@ def test_text_between_markers_is_not_parsed(name: str) -> None:
     assert len(text) * 0.9 < record.output_bytes < len(text) * 1.6, "an estimate, from the size of the events"
 
 
-def test_what_follows_the_end_mark_brings_no_second_one() -> None:
+def test_events_after_the_end_mark_bring_no_second_one() -> None:
     stream = written("openai-chat", ["rain "] * 5, "end")
     assert stream.endswith(b"data: [DONE]\n\n")
     got = play(same("openai-chat", Record(request_id="r")), "openai-chat", b"", stream, b": more\n\n")

@@ -87,7 +87,9 @@ def test_several_choices_are_asked_for_where_the_model_has_them(gateway: Rig) ->
         ("suffix", "the end"),
     ],
 )
-def test_what_a_chat_model_cannot_do_is_refused_by_name(openai_client: Any, field: str, value: Any) -> None:
+def test_completion_options_that_chat_models_lack_are_refused_by_name(
+    openai_client: Any, field: str, value: Any
+) -> None:
     openai = pytest.importorskip("openai")
     with pytest.raises(openai.BadRequestError, match=f"{field}: .* is a chat model") as raised:
         openai_client.completions.create(**{"model": "to-anthropic", "prompt": "x", field: value})

@@ -164,7 +164,9 @@ CASES: dict[str, Case] = {
 @pytest.mark.parametrize("streams", [False, True], ids=["whole", "stream"])
 @pytest.mark.parametrize("route", ["", "alias-"], ids=["named", "alias"])
 @pytest.mark.parametrize("case", CASES)
-def test_what_the_model_refuses_is_adapted_and_reported(gateway: Rig, case: str, route: str, streams: bool) -> None:
+def test_parameters_that_the_model_refuses_are_adapted_and_reported(
+    gateway: Rig, case: str, route: str, streams: bool
+) -> None:
     client, model, fields, is_right = CASES[case]
     body, losses = arrived(gateway, client, route + model, ask_in(client, **fields), streams=streams)
     assert is_right(body), body

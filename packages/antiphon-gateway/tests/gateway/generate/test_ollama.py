@@ -130,7 +130,7 @@ def test_thinking_is_shown(gateway: Rig, client: Any, streams: bool) -> None:
     assert "".join(part.message.content for part in parts) == "four"
 
 
-def test_what_has_no_meaning_elsewhere_is_reported(gateway: Rig) -> None:
+def test_ollama_options_without_meaning_elsewhere_are_reported(gateway: Rig) -> None:
     body = {
         "model": "to-anthropic",
         "messages": [{"role": "user", "content": "x"}],

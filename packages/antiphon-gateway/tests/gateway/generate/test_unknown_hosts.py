@@ -50,7 +50,7 @@ def test_developer_messages_and_custom_tools_become_what_every_host_has(
     assert [tool["type"] for tool in sent["tools"]] == ["function"]
 
 
-def test_what_a_client_of_the_host_sends_is_kept(client: Client, upstream: StrictUpstream) -> None:
+def test_unknown_fields_for_an_unknown_host_are_kept(client: Client, upstream: StrictUpstream) -> None:
     body: dict[str, Any] = {"top_k": 40, "messages": [{"role": "user", "content": "Hello"}]}
     client.ask("openai-chat", "llama-9", body, streams=False)
     assert upstream.bodies[-1]["top_k"] == 40

@@ -93,7 +93,7 @@ def test_instructions_of_every_format_are_changed_and_reported(
 
 @pytest.mark.parametrize("format_name", FORMATS)
 @pytest.mark.parametrize("role", ["user", "assistant", "tool", "model"])
-def test_what_people_models_and_tools_wrote_is_never_changed(format_name: str, role: str) -> None:
+def test_messages_of_people_models_and_tools_are_never_changed(format_name: str, role: str) -> None:
     message = {"role": role, "content": [{"type": "text", "text": LINE}], "parts": [{"text": LINE}]}
     body = msgspec.json.encode({"messages": [message], "input": [message], "contents": [message], "n": 1.0})
     assert normalise_lines(body, format_name, ALL) == (body, [])

@@ -176,7 +176,7 @@ def record(**fields: Any) -> Record:
         (record(charges="free", usage=TokenUsage(3, 4)), 7, "reported"),
     ],
 )
-def test_what_is_charged(given: Record, tokens: int, metering: str) -> None:
+def test_charged_tokens_by_outcome(given: Record, tokens: int, metering: str) -> None:
     usage, source = metered_usage(given)
     assert (usage.total, source) == (tokens, metering)
 

@@ -116,7 +116,7 @@ def test_the_trace_of_the_client_is_continued() -> None:
         ({}, None),
     ],
 )
-def test_what_counts_as_an_error_of_ours(changes: dict[str, object], error: str | None) -> None:
+def test_error_type_and_status_of_a_span(changes: dict[str, object], error: str | None) -> None:
     request = recorded(passage(**changes))["chat claude-x"]
     assert dict(request.attributes or {}).get("error.type") == error
     assert (request.status.status_code is StatusCode.ERROR) is (error is not None)

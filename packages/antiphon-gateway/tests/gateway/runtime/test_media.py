@@ -126,7 +126,7 @@ def test_addresses_that_are_public(address: str) -> None:
 
 
 @given(st.one_of(st.ip_addresses(v=4), st.ip_addresses(v=6)))
-def test_what_python_calls_not_global_is_not_public(address: IPv4Address | IPv6Address) -> None:
+def test_addresses_that_are_not_global_are_not_public(address: IPv4Address | IPv6Address) -> None:
     if not address.is_global or address.is_multicast:
         embeds = isinstance(address, IPv6Address) and str(address).startswith("64:ff9b::")
         assert embeds or not is_public(address)
@@ -282,7 +282,7 @@ def test_redirects_end() -> None:
         (Reply(body=PNG, content_type="image/png", cut_after=20, hangs=True), "timed out"),
     ],
 )
-def test_what_comes_is_bounded(reply: Reply, why: str) -> None:
+def test_refused_media_name_the_reason(reply: Reply, why: str) -> None:
     limits = MediaLimits(part_bytes=5000, seconds=0.5 if reply.hangs else 20)
     with ScriptedServer(reply) as server:
         assert why in refused(fetcher(limits), server.url)
@@ -436,7 +436,7 @@ def test_the_parts_of_a_request_share_an_allowance() -> None:
         assert sum(isinstance(part, Image) and bool(part.data) for part in found.messages[1].parts) == 3
 
 
-def test_what_is_fetched_is_counted_and_refused_if_too_much_waits() -> None:
+def test_fetched_media_are_held_by_the_governor_and_refused_if_too_much_waits() -> None:
     governor = Governor(150)
     hold = governor.hold("client")
     with ScriptedServer(lambda _: PICTURE) as server:
@@ -476,7 +476,7 @@ def test_fetches_are_concurrent_up_to_the_limit() -> None:
     assert most == 3
 
 
-def test_what_was_fetched_is_kept_for_a_while_and_not_for_ever() -> None:
+def test_fetched_media_are_cached_for_a_while() -> None:
     now = 0.0
     limits = MediaLimits(kept_seconds=60, cache_bytes=2 * len(PNG))
     with ScriptedServer(PICTURE) as server:

@@ -114,7 +114,7 @@ def test_a_server_that_was_emptied_across_midnight_loses_nothing_of_the_month(se
     asyncio.run(run())
 
 
-def test_what_is_added_while_the_ledger_is_away_is_counted_later(server: ValkeyServer) -> None:
+def test_amounts_added_while_the_ledger_is_away_are_counted_later(server: ValkeyServer) -> None:
     ledger, client = Ledger({}), ClientKey(name="a", tokens_per_day=100)
 
     async def run() -> None:

@@ -180,7 +180,7 @@ def test_spending_is_reported_once_even_concurrently(server: ValkeyServer) -> No
     assert float(server.ask("HGET", "antiphon:bucket:tokens:tokens", "level")) == pytest.approx(500, abs=20)
 
 
-def test_what_was_taken_without_asking_is_reported_once(server: ValkeyServer) -> None:
+def test_amounts_taken_in_advance_are_reported_once(server: ValkeyServer) -> None:
     async def run() -> None:
         async with workers(server.address, 2) as (one, two):
             assert await let_in(two, SMALL, 3) == 3

@@ -225,7 +225,7 @@ def test_an_upstream_that_repeats_an_id_breaks_no_chain(state: AnswerStore) -> N
     assert len(state) == 1
 
 
-def test_what_is_too_old_is_forgotten_but_not_what_younger_ones_need() -> None:
+def test_expired_answers_are_dropped_unless_younger_ones_need_them() -> None:
     clock = Clock()
     with answer_store(seconds=DAY, clock=clock) as state:
         state.store("resp_1", asked("One."), text_output("1"))
@@ -489,7 +489,7 @@ def test_the_oldest_of_answers_that_providers_have_are_forgotten_above_the_limit
         assert state.find("resp_4", "me") is None
 
 
-def test_where_an_answer_is_is_found_at_once_and_in_the_file_after_closing(tmp_path: Path) -> None:
+def test_the_provider_of_an_answer_is_found_at_once_and_after_a_restart(tmp_path: Path) -> None:
     async def remember() -> None:
         state = AnswerStore(StateFile(tmp_path / "state.db"))
         state.remember(THERE, "me")

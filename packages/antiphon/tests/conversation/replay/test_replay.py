@@ -348,7 +348,7 @@ async def test_max_turns_limits_the_replay(store: ap.SqliteStore) -> None:
 
 
 @in_event_loop
-async def test_what_people_changed_between_the_turns_is_changed_again() -> None:
+async def test_changes_by_people_between_turns_are_made_again_in_a_replay() -> None:
     history = ap.AgentHistory()
     chat = ap.Conversation(ap.ScriptedModel("one", "two", "three", name="old"), history=history)
     loop = ap.ToolLoop(chat)

@@ -66,7 +66,7 @@ def test_a_run_may_continue_an_existing_log(any_store: HistoryStore) -> None:
 @pytest.mark.parametrize(
     ("conversation", "question", "error"), [(None, None, RunStateError), ("unknown-id", QUESTION, UnknownConversation)]
 )
-def test_what_cannot_be_run_is_refused(
+def test_a_run_without_a_question_or_conversation_is_refused(
     any_store: HistoryStore, conversation: str | None, question: ModelInputEntry | None, error: type[Exception]
 ) -> None:
     with pytest.raises(error):

@@ -33,13 +33,13 @@ def change(path: Path, *statements: str, given: tuple[object, ...] = ()) -> None
 @example(b"")
 @example(b"{" * PACK_FROM)
 @example(b" {" + b" " * PACK_FROM)
-def test_what_is_packed_comes_back(body: bytes) -> None:
+def test_a_compressed_body_is_read_back(body: bytes) -> None:
     stored = pack(body)
     assert body.startswith(PACKED_MARK) or row_body((1, 0, stored, row_checksum(1, 0, stored))) == body
     assert len(stored) <= len(body)
 
 
-def test_what_does_not_get_smaller_stays_as_it_is() -> None:
+def test_a_body_that_does_not_get_smaller_is_not_compressed() -> None:
     noise = b"{" + random.Random(7).randbytes(PACK_FROM)
     assert pack(noise) is noise
 

@@ -312,7 +312,7 @@ def test_keys_by_name() -> None:
         fetched("aws:region=x", environ)
 
 
-def test_where_keys_were_looked_for_is_named() -> None:
+def test_missing_aws_keys_name_the_places_searched() -> None:
     with pytest.raises(TokenError, match=r"no credentials in the environment, in ~/\.aws .* attach a role"):
         fetched("aws:", {"AWS_EC2_METADATA_DISABLED": "true"})
     with (

@@ -38,7 +38,7 @@ AZURE = "https://mine.openai.azure.com"
         ("compatible", "http://127.0.0.1:1/v1?a=b", "http://127.0.0.1:1/v1/models?a=b"),
     ],
 )
-def test_where_each_host_lists_its_models(preset: str, base_url: str, expected: str | None) -> None:
+def test_the_url_of_the_model_list_of_each_host(preset: str, base_url: str, expected: str | None) -> None:
     found = models_url(PRESETS[preset], base_url)
     assert found == (expected or "https://generativelanguage.googleapis.com/v1beta/models")
 

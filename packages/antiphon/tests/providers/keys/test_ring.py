@@ -76,7 +76,7 @@ def test_a_rate_limit_cools_the_key_for_that_model_alone() -> None:
         ("permission", "healthy", "rate_limit"),
     ],
 )
-def test_what_a_failure_does_to_a_key(kind: ErrorKind, expected: KeyState, reason: ErrorKind) -> None:
+def test_key_states_after_each_kind_of_failure(kind: ErrorKind, expected: KeyState, reason: ErrorKind) -> None:
     pool, _ = pool_of(FIRST)
     pool.acquire("m").failed(error(kind))
     assert state(pool) == expected
@@ -211,7 +211,7 @@ def test_a_refused_key_that_was_replaced_where_it_comes_from_is_a_new_key(tmp_pa
     assert pool.status()[0].masked == "sk-…bbbb"
 
 
-def test_where_secrets_come_from(tmp_path: Path) -> None:
+def test_secrets_are_read_from_literals_variables_and_files(tmp_path: Path) -> None:
     place = tmp_path / "key"
     place.write_text(f"  {SECOND}\n")
     pool = KeyRing([FIRST, f"file:{place}", "env:MINE"], environ={"MINE": THIRD})
@@ -256,7 +256,7 @@ def test_masking_shows_the_last_four_at_most(secret: str, shown: str) -> None:
     assert mask(secret) == shown
 
 
-def test_what_a_provider_repeats_of_a_key_is_scrubbed_everywhere() -> None:
+def test_a_key_repeated_in_an_error_is_scrubbed_everywhere() -> None:
     scrubbed = ProviderError(
         f"bad key {FIRST}!", "authentication", 401, FIRST, native={"openai-chat": {"deep": [{"key": f"x{FIRST}y"}]}}
     )

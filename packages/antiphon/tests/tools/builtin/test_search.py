@@ -157,7 +157,7 @@ REFUSALS = [
 
 
 @pytest.mark.parametrize(("answer", "message", "retry"), REFUSALS)
-def test_what_the_service_refuses_is_explained_to_the_model(
+def test_errors_of_the_search_service_are_explained_to_the_model(
     answer: tuple[int, dict[str, str], bytes], message: str, retry: bool
 ) -> None:
     async def work(fake: FakeTavily, tool: Tool) -> None:

@@ -88,7 +88,7 @@ def test_every_dialect_of_the_table_is_tested() -> None:
 
 
 @each_case("text", STAYS_TEXT)
-def test_what_is_quoted_broken_or_not_on_offer_stays_text(text: str) -> None:
+def test_quoted_broken_or_unknown_calls_stay_text(text: str) -> None:
     assert find_calls(text, TOOLS) == ((Text(text),) if text else ())
     for pieces in ([text], text):
         output = assembled(through(stream(pieces))).output

@@ -222,7 +222,7 @@ def test_answers_become_parts(either: Bench) -> None:
     )
 
 
-def test_what_fails_is_an_error_result(either: Bench) -> None:
+def test_a_failing_mcp_tool_gives_an_error_result(either: Bench) -> None:
     result = either.call("test__fail", why="no such thing")
     assert result.status is FAILED
     assert "no such thing" in result.result_markdown

@@ -70,7 +70,7 @@ def test_captured_requests_go_through_in_the_version_they_were_sent_with() -> No
         assert check_request(body, WriteOptions(version=version)) == [], path.name
 
 
-def test_what_a_body_must_have() -> None:
+def test_required_fields_of_a_request() -> None:
     for hopeless in ({}, {"messages": None}, {"messages": {"role": "user"}}, {"messages": "hi"}):
         with pytest.raises(WireError, match="messages: expected an array, got"):
             read_request(hopeless)

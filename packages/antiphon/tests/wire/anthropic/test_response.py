@@ -108,7 +108,7 @@ CALL = {"type": "tool_use", "id": "toolu_1", "name": "weather", "input": {"city"
         (None, [RAIN], "", False),
     ],
 )
-def test_why_it_stopped(word: Any, content: list[Any], stop: StopReason, kept: bool) -> None:
+def test_stop_reasons(word: Any, content: list[Any], stop: StopReason, kept: bool) -> None:
     output = read_response(answer(*content, stop_reason=word))
     assert output.stop_reason == stop
     assert output.native == ({"anthropic": {"stop_reason": word}} if kept else None)
@@ -223,7 +223,9 @@ def test_an_answer_from_another_format() -> None:
         ("", Text("a"), "end_turn", []),
     ],
 )
-def test_why_another_format_stopped(stop: StopReason, part: OutputPart, word: str, lost: list[str]) -> None:
+def test_stop_reasons_of_other_formats_are_written(
+    stop: StopReason, part: OutputPart, word: str, lost: list[str]
+) -> None:
     body, losses = written(ModelOutput(parts=(part,), stop_reason=stop, format="gemini"))
     assert (body["stop_reason"], losses) == (word, lost)
     assert body["id"].startswith("msg_")

@@ -427,7 +427,7 @@ CAPTURED = [
 
 @pytest.mark.parametrize("settings", CAPTURED, ids=str)
 @pytest.mark.parametrize("model", ["claude-sonnet-4-5", "claude-haiku-4-5", "claude-opus-4-1"])
-def test_what_chat_clients_set_is_accepted_by_claude(model: str, settings: dict[str, Any]) -> None:
+def test_parameters_of_chat_clients_are_fitted_to_claude(model: str, settings: dict[str, Any]) -> None:
     chat = {"model": "x", "messages": [{"role": "user", "content": "Hi"}], **settings}
     request = msgspec.structs.replace(formats[CHAT].read_request(chat), model=model)
     body, _ = formats["anthropic"].write_request(request)

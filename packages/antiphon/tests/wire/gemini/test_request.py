@@ -59,7 +59,7 @@ def test_every_accepted_request_comes_back(capsys: pytest.CaptureFixture[str]) -
         print(f"\n{len(bodies)} accepted Gemini requests came back, each with and without its model's name")
 
 
-def test_what_was_accepted_breaks_no_rule_after_it() -> None:
+def test_recorded_requests_break_no_rule_when_written() -> None:
     for name, model_name, body in accepted_requests():
         if not check_request(body, WriteOptions(model=model_name)):
             assert (
@@ -245,7 +245,7 @@ def test_illegal_names_get_the_same_replacement_everywhere() -> None:
         (ToolCallResult("f", "c", content=(Native("anthropic", {}),)), "messages[0].parts[0].content[0]"),
     ],
 )
-def test_what_a_part_loses(part: Part, path: str) -> None:
+def test_losses_of_parts(part: Part, path: str) -> None:
     losses = write(ModelRequest(messages=(Message("assistant", (part,)),)))[1]
     assert [loss.path for loss in losses if not loss.what.endswith(" turn")] == [path]  # turns are added around it
 

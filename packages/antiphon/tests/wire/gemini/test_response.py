@@ -81,7 +81,7 @@ def test_invalid_candidates_are_refused(candidates: Any) -> None:
         (None, ""),
     ],
 )
-def test_why_it_stopped(word: Any, stop: StopReason) -> None:
+def test_stop_reasons(word: Any, stop: StopReason) -> None:
     body = answer({"text": "x"}, finishReason=word)
     output = read_response(body)
     assert output.stop_reason == stop

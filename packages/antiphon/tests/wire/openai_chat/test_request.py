@@ -37,7 +37,7 @@ read_request = CHAT.read_request
 check_request = CHAT.check_request
 
 
-def test_what_was_accepted_comes_back_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+def test_recorded_requests_come_back_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     """L2: OpenAI's own bodies in its own dialect, all bodies in the dialect that takes nothing away."""
     counts: Counter[str] = Counter()
     for vendor, name, body in request_bodies():
@@ -366,7 +366,7 @@ def test_pictures_of_results_wait_for_the_whole_run() -> None:
     assert [message["role"] for message in kept] == ["assistant", "tool", "tool"]
 
 
-def test_what_a_model_drew_is_shown_by_a_user_after_the_results() -> None:
+def test_generated_images_are_shown_by_a_user_after_the_results() -> None:
     answer = Message("assistant", (Image("image/png", "iVBORw0KGgo="), ToolCallRequest("look", "c1")))
     for result in (CALLED[1], structs.replace(CALLED[1], role="user")):
         messages, _ = messages_of(answer, result, USER)

@@ -93,14 +93,14 @@ FORESEEN = {
 }
 
 
-def test_what_openai_accepted_is_clean() -> None:
+def test_requests_that_openai_accepted_break_no_rule() -> None:
     accepted = [record for record in recorded_requests("openai-chat") if 200 <= record["status"] < 300]
     flagged = {record["id"]: found for record in accepted if (found := check_request(record["request"]))}
     assert flagged == {}
     assert len(accepted) >= in_collection(633)
 
 
-def test_what_other_vendors_accepted_breaks_only_what_they_do_not_enforce() -> None:
+def test_requests_that_other_vendors_accepted_break_only_rules_they_do_not_enforce() -> None:
     broken: dict[str, set[str]] = {}
     for record in recorded_requests("openai_compatible"):
         if 200 <= record["status"] < 300:
@@ -108,7 +108,7 @@ def test_what_other_vendors_accepted_breaks_only_what_they_do_not_enforce() -> N
     assert are_known({vendor: rules for vendor, rules in broken.items() if rules}, NOT_ENFORCED)
 
 
-def test_what_clients_send_is_clean() -> None:
+def test_captured_client_requests_break_no_rule() -> None:
     bodies = list(client_requests("openai-chat"))
     assert [found for body in bodies if (found := check_request(body))] == []
     assert len(bodies) >= in_collection(26)

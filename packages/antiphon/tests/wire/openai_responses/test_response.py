@@ -94,7 +94,7 @@ REFUSAL = {**message_item(""), "content": [{"type": "refusal", "refusal": "no"}]
         (None, None, [message_item("a")], "end"),
     ],
 )
-def test_why_the_model_stopped(status: str | None, details: Any, output: list[Any], reason: StopReason) -> None:
+def test_stop_reasons(status: str | None, details: Any, output: list[Any], reason: StopReason) -> None:
     body = {"id": "resp_1", "object": "response", "status": status, "incomplete_details": details, "output": output}
     read = read_response(body)
     assert read.stop_reason == reason

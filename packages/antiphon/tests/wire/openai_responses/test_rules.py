@@ -65,7 +65,7 @@ def _host(record: dict[str, Any]) -> str:
     return "local" if record["vendor"] == "openai" and "/" in record["model"] else str(record["vendor"])
 
 
-def test_what_was_accepted_breaks_only_what_its_host_does_not_enforce() -> None:
+def test_accepted_requests_break_only_rules_their_host_does_not_enforce() -> None:
     accepted = [record for record in recorded_requests("openai-responses") if 200 <= record["status"] < 300]
     broken: dict[str, set[str]] = {}
     for record in accepted:
@@ -74,7 +74,7 @@ def test_what_was_accepted_breaks_only_what_its_host_does_not_enforce() -> None:
     assert len(accepted) >= in_collection(680)
 
 
-def test_what_clients_send_is_clean() -> None:
+def test_captured_client_requests_break_no_rule() -> None:
     bodies = list(client_requests("openai-responses"))
     assert [found for body in bodies if (found := check_request(body))] == []
     assert len(bodies) >= in_collection(35)

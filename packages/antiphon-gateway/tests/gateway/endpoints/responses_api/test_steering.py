@@ -148,7 +148,7 @@ def test_a_successor_that_is_refused_returns_the_input(gateway: Rig, connection:
         ({"previous_response_id": "resp_1", "input": "Hi", "stream_id": "lane"}, "invalid_input"),
     ],
 )
-def test_what_cannot_be_queued_is_returned(connection: Connection, fields: dict[str, Any], code: str) -> None:
+def test_messages_that_cannot_be_queued_are_returned(connection: Connection, fields: dict[str, Any], code: str) -> None:
     connection.send(type="response.steer", **fields)
     failed = connection.receive()
     assert (failed["type"], failed["error"]["code"]) == ("response.steer.failed", code)
