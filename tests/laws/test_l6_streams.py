@@ -25,9 +25,12 @@ from antiphon.wire.delta import (
     PartStarted,
     Started,
     UsageReported,
+    deltas_from_output,
 )
 from antiphon.wire.inbound import client_formats
 from support.cases import each_case
+from support.corpus import streams
+from support.damage import damaged_stream
 from support.examples import scaled
 from wire.anthropic.bodies import without_nulls, written_out
 
@@ -261,3 +264,54 @@ def test_the_end_of_one_candidate_does_not_end_the_other(name: str) -> None:
     assert [writer.write(delta) for delta in _every_delta(0)[:-1]] == [b""] * (len(_every_delta(0)) - 1)
     assert b"two" in writer.write(PartDelta(1, "two"))
     assert writer.write(Finished(candidate=1))
+
+
+@pytest.mark.parametrize("source", FORMATS)
+def test_a_damaged_stream_gives_the_same_deltas_however_it_is_cut_and_ends_once(source: str) -> None:
+    """Every part of it is announced, and is ended if the answer is; streams of every format can be written of its deltas."""
+    dice = random.Random(6)
+    for stream in [*streams(source)] * 4:
+        data = damaged_stream(stream, dice)
+        cut = dice.randrange(len(data))
+        deltas = _deltas(source, data)
+        assert _deltas(source, data[:cut], data[cut:]) == deltas
+        assert isinstance(deltas[-1], Finished | Failed)
+        assert not any(isinstance(delta, Failed) for delta in deltas[:-1])
+        open_parts: set[int] = set()
+        for delta in deltas:
+            match delta:
+                case PartStarted(index):
+                    assert index not in open_parts
+                    open_parts.add(index)
+                case PartDelta(index) | PartExtended(index):
+                    assert index in open_parts
+                case PartEnded(index):
+                    open_parts.remove(index)
+        assert not open_parts or isinstance(deltas[-1], Failed)
+        for target in FORMATS:
+            writer = formats[target].stream_writer("m")
+            written = b"".join([*map(writer.write, deltas), writer.close()])
+            assert isinstance(_deltas(target, written)[-1], type(deltas[-1]))
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_number_that_no_float_holds_is_read_from_a_stream_as_from_a_whole_answer(name: str) -> None:
+    call = ToolCallRequest("f", "call_1", '{"x":1e400}')
+    answer = ModelOutput(parts=(call,), stop_reason="tool_calls", id="1", model="m", format=name)
+    bodies: list[bytes | dict[str, Any]] = [
+        formats[name].encode_response(answer).data,
+        formats[name].write_response(answer).body,
+    ]
+    writer = formats[name].stream_writer("m")
+    written = b"".join([*map(writer.write, deltas_from_output(answer)), writer.close()])
+    assembler = Assembler()
+    for delta in _deltas(name, written):
+        assembler.add(delta)
+    for found in (*map(formats[name].read_response, bodies), assembler.output):
+        calls = [(part.tool_name, part.arguments) for part in found.parts if isinstance(part, ToolCallRequest)]
+        assert calls == [("f", '{"x":1e400}')]
+
+
+def _deltas(name: str, *pieces: bytes) -> list[ModelOutputDelta]:
+    reader = formats[name].stream_reader()
+    return [*(delta for piece in pieces for delta in reader.feed(piece)), *reader.close()]

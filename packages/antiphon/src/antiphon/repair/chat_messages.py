@@ -18,6 +18,7 @@ from antiphon.wire.openai_chat.message_writer import MessageListWriter
 from antiphon.wire.openai_chat.messages import read_messages
 from antiphon.wire.openai_chat.request import READER
 from antiphon.wire.request import Message
+from antiphon.wire.shapes import decode_json
 
 logger = logging.getLogger("antiphon.repair")
 
@@ -74,7 +75,7 @@ def _write_plain(messages: Sequence[Message], originals: dict[int, dict[str, Any
             continue
         entries = writer.write([message])[count:]
         count += len(entries)
-        written = msgspec.json.decode(msgspec.json.encode(entries))
+        written = decode_json(msgspec.json.encode(entries))
         if written[0]["role"] == "tool" and is_placeholder(message.parts[0]):
             del written[0]["name"]  # the id says which call it answers
         result += written

@@ -13,7 +13,6 @@ A format is a package whose `__init__` has its `SPEC` and whose modules have the
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, cached_property
@@ -32,7 +31,7 @@ from antiphon.wire.loss import Loss, Losses, LossyTranslation
 from antiphon.wire.output import ModelOutput, ProviderError
 from antiphon.wire.request import Message, ModelRequest
 from antiphon.wire.rules import Violation, json_type_name
-from antiphon.wire.shapes import INVALID
+from antiphon.wire.shapes import INVALID, decode_json
 from antiphon.wire.spec import FormatSpec, HostDialect, load_spec
 from antiphon.wire.tools.namespaces import flatten
 
@@ -217,7 +216,7 @@ class Format:
     ) -> Written:
         """A body this format accepts, and the losses. With `strict`, a loss raises `LossyTranslation`."""
         body, losses = self.build_request(request, WriteOptions(**options) if options else DEFAULT_OPTIONS, strict)
-        return Written(_decode_json(self.encode(body, request.messages)), losses)
+        return Written(_decode_body(self.encode(body, request.messages)), losses)
 
     def encode_request(
         self, request: ModelRequest, *, strict: bool = False, **options: Unpack[WriteKeywords]
@@ -274,7 +273,7 @@ class Format:
     def write_response(self, output: ModelOutput, *, strict: bool = False) -> Written:
         """A response body as this format's clients expect it, and the losses."""
         data, losses = self.encode_response(output, strict=strict)
-        return Written(msgspec.json.decode(data), losses)
+        return Written(_decode_body(data), losses)
 
     def encode_response(self, output: ModelOutput, *, strict: bool = False) -> Encoded:
         """The same as bytes."""
@@ -324,7 +323,7 @@ class Format:
     ) -> list[Violation]:
         """The rules of the API that a body breaks, whatever the JSON is; advisories on request."""
         if isinstance(body, _BYTES):
-            body = _decode_json(body)
+            body = _decode_body(body)
         checked = WriteOptions(**options)
         self._check_options(checked)
         return cast(list[Violation], self._module("rules").check_request(body, checked, advisories=advisories))
@@ -338,7 +337,7 @@ class Format:
     def _decode(self, body: dict[str, Any] | bytes) -> dict[str, Any]:
         value: Any = body
         if isinstance(body, _BYTES):
-            value = _decode_json(body)
+            value = _decode_body(body)
         if not isinstance(value, dict):
             raise WireError(f"{self.name}: expected a JSON object as the body, got {json_type_name(value)}")
         return value
@@ -364,26 +363,11 @@ def surrogate_error(name: str, messages: Sequence[Message]) -> WireError:
     return WireError(f"{name}: {path} has a lone surrogate, which is not valid Unicode; replace it before writing")
 
 
-def _decode_json(data: bytes | bytearray | memoryview) -> Any:
+def _decode_body(data: bytes | bytearray | memoryview) -> Any:
     try:
-        return msgspec.json.decode(data)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        if "out of range" in str(error):
-            return _decode_any_number(data)
+        return decode_json(data)
+    except INVALID as error:
         raise WireError(f"not valid JSON: {_lone_surrogate(bytes(data), str(error)) or error}") from error
-
-
-def _decode_any_number(data: bytes | bytearray | memoryview) -> Any:
-    """The same for a body with a number that no float holds, which a model may write: it stays as it is written."""
-    try:
-        return msgspec.json.Decoder(float_hook=_number).decode(data)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise WireError(f"not valid JSON: {error}") from error
-
-
-def _number(text: str) -> float | msgspec.Raw:
-    value = float(text)
-    return value if math.isfinite(value) else msgspec.Raw(text.encode())
 
 
 _find_lone_surrogate = re.compile(

@@ -9,6 +9,7 @@ Field types say exactly what is accepted: an object with a field of another type
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeVar
 
@@ -18,6 +19,23 @@ from msgspec import UNSET, Struct
 from antiphon.parts import TokenUsage
 
 INVALID = (msgspec.DecodeError, RecursionError, UnicodeError)
+
+
+def _number(text: str) -> float | msgspec.Raw:
+    value = float(text)
+    return value if math.isfinite(value) else msgspec.Raw(text.encode())
+
+
+_decode = msgspec.json.Decoder().decode
+_decode_any_number = msgspec.json.Decoder(float_hook=_number).decode
+
+
+def decode_json(data: bytes | bytearray | memoryview | str) -> Any:
+    """The value of a JSON text. A number that no float holds, which a model may write, stays as it is written (`msgspec.Raw`)."""
+    try:
+        return _decode(data)
+    except msgspec.ValidationError:  # of plain values, only such a number is one
+        return _decode_any_number(data)
 
 
 class Shape(Struct, gc=False, forbid_unknown_fields=True, omit_defaults=True):
@@ -45,7 +63,8 @@ class Shapes:
         self._tag: str = kinds[0].__struct_config__.tag_field or ""
         self._kinds = {kind.__struct_config__.tag: kind for kind in kinds}
         self._only = None if self._tag else kinds[0]
-        self._fields = {kind: frozenset((self._tag, *kind.__struct_encode_fields__)) for kind in kinds}
+        tag = [self._tag] if self._tag else []
+        self._fields = {kind: frozenset((*tag, *kind.__struct_encode_fields__)) for kind in kinds}
         self._inner = dict(inner or {})
         self._spare = spare
 

@@ -24,8 +24,8 @@ from antiphon.wire.anthropic.errors import read_error
 from antiphon.wire.anthropic.response import RESPONSE_FIELDS, read_stop_reason, read_usage
 from antiphon.wire.anthropic.shapes import unread_fields
 from antiphon.wire.delta import Finished, PartDelta, Started, UsageReported
-from antiphon.wire.shapes import INVALID
-from antiphon.wire.streams.reader import CUT, GrowingObject, NamedEventReader, decode_json
+from antiphon.wire.shapes import INVALID, decode_json
+from antiphon.wire.streams.reader import CUT, GrowingObject, NamedEventReader
 
 _DELTA_FIELDS = frozenset({"type", "stop_reason", "stop_sequence"})
 _MESSAGE_DELTA_FIELDS = frozenset({"type", "delta", "usage"})

@@ -49,7 +49,7 @@ from antiphon.wire.loss import Losses
 from antiphon.wire.media import media_type_of_url
 from antiphon.wire.native_as_text import readable_parts
 from antiphon.wire.provenance import is_from, is_spelled, with_source
-from antiphon.wire.shapes import Loose, as_dict
+from antiphon.wire.shapes import INVALID, Loose, as_dict, decode_json
 from antiphon.wire.shared_google import read_base64, write_base64
 from antiphon.wire.tools.call_ids import GENERATED_ID_PREFIX, CallIdTracker
 from antiphon.wire.tools.definitions import OBJECT_START, arguments_object, parse_json_object
@@ -66,7 +66,6 @@ FAILED = ToolExecutionStatus.FAILED
 WrittenPart: TypeAlias = dict[str, Any]
 Media: TypeAlias = Image | Audio | Document
 encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder().decode
 _MEDIA_FIELDS = field_spellings(("inlineData", "fileData"))
 _INLINE_DATA_FIELDS = field_spellings(("data", "mimeType", "displayName"))
 _FILE_DATA_FIELDS = field_spellings(("fileUri", "mimeType", "displayName"))
@@ -312,8 +311,8 @@ def _restore_spelling(function: dict[str, Any], result: ToolCallResult, text: st
             if (key == "error") == (result.status != SUCCESS):
                 value: Any = text
                 if kind:
-                    with suppress(msgspec.DecodeError, UnicodeEncodeError, RecursionError):
-                        value = _decode(text)
+                    with suppress(*INVALID):
+                        value = decode_json(text)
                 function["response"] = {key: value}
         elif word == "empty" and not any(isinstance(part, Text) for part in result.content):
             del function["response"]

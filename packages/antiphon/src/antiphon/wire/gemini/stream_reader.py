@@ -31,10 +31,10 @@ from antiphon.wire.gemini.response import (
     take_parts,
 )
 from antiphon.wire.output import NOT_AN_ANSWER, ProviderError
-from antiphon.wire.shapes import INVALID, Shape
+from antiphon.wire.shapes import INVALID, Shape, decode_json
 from antiphon.wire.shared_google import parse_time
 from antiphon.wire.streams.json_array import JsonStreamReader
-from antiphon.wire.streams.reader import CUT, CandidateReader, decode_json
+from antiphon.wire.streams.reader import CUT, CandidateReader
 from antiphon.wire.streams.sse import SseEvent
 from antiphon.wire.tools.call_ids import CallIdTracker
 
@@ -168,10 +168,7 @@ class StreamReader(CandidateReader[TextChunk, Candidate]):
 
     def _report_usage(self) -> None:
         if type(self._usage) is msgspec.Raw:
-            try:
-                self._usage = decode_json(self._usage)
-            except INVALID:  # a number out of range
-                self._usage = None
+            self._usage = decode_json(self._usage)
             if type(self._usage) is not dict:
                 if self._usage is not None:
                     self._response_fields["usageMetadata"] = self._usage

@@ -26,6 +26,7 @@ from antiphon.wire.gemini.native import as_list, field_spellings, native_extras,
 from antiphon.wire.loss import Loss, own_extras
 from antiphon.wire.request import ToolChoice, ToolDefinition
 from antiphon.wire.rules import name_set
+from antiphon.wire.shapes import decode_json
 from antiphon.wire.tools.definitions import DeclaredTool, ToolSchemas, declare_tools
 from antiphon.wire.tools.schema import SchemaCache, SchemaKeywords, steps_of, walk_values
 
@@ -84,7 +85,7 @@ def _read_parameters(fields: dict[str, Any]) -> dict[str, Any] | None:
     if type(original) is not dict:
         return None
     try:
-        read: dict[str, Any] = msgspec.json.decode(_encode_as_json_schema(original))
+        read: dict[str, Any] = decode_json(_encode_as_json_schema(original))
     except (ValueError, RecursionError):  # it cannot be encoded
         return original
     return read

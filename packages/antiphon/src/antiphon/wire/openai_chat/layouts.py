@@ -24,6 +24,7 @@ from antiphon.wire.loss import Loss, Losses
 from antiphon.wire.openai_chat.dialects import Dialect, get_dialect
 from antiphon.wire.openai_chat.message_writer import MessageListWriter
 from antiphon.wire.request import Layout, Message
+from antiphon.wire.shapes import decode_json
 
 
 def write_messages(
@@ -35,7 +36,7 @@ def write_messages(
     recorded = Losses()
     written = MessageListWriter(recorded, host).write(arranged)
     losses += recorded
-    plain: list[dict[str, Any]] = msgspec.json.decode(msgspec.json.encode(written))
+    plain: list[dict[str, Any]] = decode_json(msgspec.json.encode(written))
     return plain
 
 

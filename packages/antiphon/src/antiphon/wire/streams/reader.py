@@ -21,11 +21,10 @@ from msgspec import structs
 from antiphon.parts import NativeExtras, OutputPart, ToolCallRequest
 from antiphon.wire.delta import Failed, ModelOutputDelta, PartDelta, PartEnded, PartExtended, PartStarted, Started
 from antiphon.wire.output import MAX_CANDIDATES, NOT_AN_ANSWER, STREAM_CUT, ProviderError
-from antiphon.wire.shapes import INVALID
+from antiphon.wire.shapes import INVALID, decode_json
 from antiphon.wire.streams.sse import SseEvent, SseOverflow, SseReader
 
 CUT = ProviderError(STREAM_CUT, "stream_cut")
-decode_json = msgspec.json.Decoder().decode
 
 
 class PartStream:
@@ -319,11 +318,7 @@ class NamedEventReader(EventReader[AnyEvent]):
 
     def _fields(self) -> dict[str, Any]:
         """All fields of the event that is read."""
-        try:
-            fields: dict[str, Any] = decode_json(self._data)
-        except INVALID:  # a number out of range, in a field that the struct does not name
-            self._malformed("event is not JSON")
-            return {}
+        fields: dict[str, Any] = decode_json(self._data)
         return fields
 
 

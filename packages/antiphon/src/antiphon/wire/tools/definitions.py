@@ -25,6 +25,7 @@ from antiphon.parts import Native, ToolCallRequest
 from antiphon.wire.capabilities import Capabilities, format_capabilities, property_key_patterns
 from antiphon.wire.loss import Loss, Losses
 from antiphon.wire.request import Message, ToolDefinition
+from antiphon.wire.shapes import INVALID, decode_json
 from antiphon.wire.tools.names import NameMapper
 from antiphon.wire.tools.schema import is_object_schema, must_be_wrapped, required_names
 
@@ -45,7 +46,6 @@ _SURROGATES = re.compile("[\ud800-\udfff]")
 _WHITESPACE = " \t\r\n"
 OBJECT_START = "{" + _WHITESPACE
 """First characters of a text that may be a JSON object. The empty string is a substring, so empty text counts too."""
-_decode = msgspec.json.Decoder().decode
 _skip_value = msgspec.json.Decoder(msgspec.Raw).decode
 
 
@@ -246,7 +246,7 @@ def _without_root_combinators(schema: dict[str, Any], losses: list[Loss], path: 
 
 def _with_defs(schema: dict[str, Any]) -> dict[str, Any]:
     written = msgspec.json.encode(schema).replace(b'"$ref":"#/definitions/', b'"$ref":"#/$defs/')
-    renamed: dict[str, Any] = msgspec.json.decode(written)
+    renamed: dict[str, Any] = decode_json(written)
     definitions, known = renamed.pop("definitions"), renamed.get("$defs")
     if isinstance(definitions, dict):
         renamed["$defs"] = {**definitions, **(known if isinstance(known, dict) else {})}
@@ -337,8 +337,8 @@ def parse_json_object(text: str) -> dict[str, Any] | None:
     if text[:1] not in OBJECT_START or not text.lstrip(_WHITESPACE).startswith("{"):
         return None
     try:
-        value = _decode(text)
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        value = decode_json(text)
+    except INVALID:
         return None
     return value if type(value) is dict else None
 
@@ -429,8 +429,8 @@ def with_wrapped_calls(message: Message, wrapped: Container[str]) -> Message:
 
 def _wrap_value(arguments: str) -> str:
     try:
-        value = msgspec.json.decode(arguments)
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        value = decode_json(arguments)
+    except INVALID:
         return arguments
     is_wrapped = isinstance(value, dict) and value.keys() == {"value"}
     return arguments if is_wrapped else msgspec.json.encode({"value": value}).decode()

@@ -23,6 +23,7 @@ from msgspec import Struct
 
 from antiphon.wire.capabilities import Capabilities
 from antiphon.wire.loss import Loss
+from antiphon.wire.shapes import decode_json
 
 T = TypeVar("T")
 
@@ -99,7 +100,7 @@ class SchemaCache(Generic[T]):
 
     def __init__(self, compute: Callable[[Any], T]) -> None:
         self._compute = compute
-        self._cached = lru_cache(_MAX_CACHED_SCHEMAS)(lambda data: compute(msgspec.json.decode(data)))
+        self._cached = lru_cache(_MAX_CACHED_SCHEMAS)(lambda data: compute(decode_json(data)))
 
     def __call__(self, schema: Any) -> T:
         try:
@@ -167,7 +168,7 @@ def rewrite(schema: dict[str, Any], policy: SchemaPolicy, losses: list[Loss], pa
         return schema
     place, rule = policy.place, policy.rule
     try:
-        copy: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(schema))
+        copy: dict[str, Any] = decode_json(msgspec.json.encode(schema))
     except RecursionError:
         losses.append(Loss(path, "schema", f"nested too deeply to be checked; sent unchanged ({rule})"))
         return schema
