@@ -19,7 +19,7 @@ from antiphon.repair import repair
 from antiphon.wire import FORMATS, Assembler, Message, ModelOutput, ModelRequest, ToolDefinition, formats
 from antiphon.wire.loss import Loss
 from support.corpus import accepted_requests, client_requests, in_collection, recorded, streams
-from support.damage import damaged
+from support.damage import HUGE, damaged
 
 PAIRS = [(source, target) for source in FORMATS for target in FORMATS]
 MODELS = {
@@ -87,6 +87,37 @@ def test_malformed_requests_are_carried_to_every_format(source: str) -> None:
             written = formats[target].encode_request(fixed).data
             if target != source:
                 assert [str(found) for found in formats[target].check_request(written)] == [], broken
+
+
+@pytest.mark.parametrize("source", FORMATS)
+def test_a_number_that_no_float_holds_is_carried_from_any_place_of_a_body(source: str) -> None:
+    """From bytes and from values alike; what is written is legal."""
+    small = [body for body in everything(source) if len(msgspec.json.encode(body)) < 2_500]
+    with_media_or_strict = [body for body in small if re.search(r"'strict': True|[Ff]ile_?|inline", repr(body))]
+    for body in (*small[:2], *with_media_or_strict[:4]):
+        for broken in with_each_value_replaced(body, HUGE):
+            try:
+                request = formats[source].read_request(msgspec.json.encode(broken))
+            except WireError:
+                continue
+            assert formats[source].read_request(broken) == request
+            for target in FORMATS:
+                fixed, _ = repair(msgspec.structs.replace(request, model=MODELS[target]), target)
+                written = formats[target].encode_request(fixed).data
+                if target != source:
+                    assert [str(found) for found in formats[target].check_request(written)] == [], broken
+
+
+def with_each_value_replaced(body: dict[str, Any], value: Any) -> Iterator[dict[str, Any]]:
+    """The body with another value at each place in turn."""
+    places: list[tuple[Any, Any]] = [(body, key) for key in body]
+    for holder, key in places:  # grows while it is read
+        inner = holder[key]
+        if isinstance(inner, dict | list):
+            places.extend((inner, index) for index in (inner if isinstance(inner, dict) else range(len(inner))))
+        holder[key] = value
+        yield body
+        holder[key] = inner
 
 
 def missing_words(request: ModelRequest, written: dict[str, Any], losses: list[Any]) -> list[str]:

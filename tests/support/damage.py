@@ -43,7 +43,7 @@ def damaged(value: Any, dice: random.Random) -> Any:
 
 
 def damaged_stream(stream: bytes, dice: random.Random) -> bytes:
-    """A stream of server-sent events of which one is damaged; sometimes another is gone, comes twice or at the wrong time."""
+    """A stream with one damaged event; sometimes another is gone, comes twice or at the wrong time."""
     events = stream.replace(b"\r\n", b"\n").strip(b"\n").split(b"\n\n")
     place = dice.randrange(len(events))
     lines = events[place].split(b"\n")

@@ -12,7 +12,8 @@ from msgspec import structs
 from antiphon.parts import Image, Native, Text
 from antiphon.wire import FORMATS, Loss, Message, ModelRequest, ToolDefinition, formats
 from antiphon.wire.anthropic.cache_breakpoints import can_be_marked
-from antiphon.wire.anthropic.rules.tables import BLOCKS, CACHE_CONTROL
+from antiphon.wire.anthropic.limits import CACHE_CONTROL
+from antiphon.wire.anthropic.rules.tables import BLOCKS
 from antiphon.wire.capabilities import CapabilityOverride, CapabilityTable
 from antiphon.wire.request import PromptCaching, read_cache_prompt
 from antiphon.wire.rules import Object

@@ -56,6 +56,24 @@ def test_cache_control_on_a_tool_reaches_claude_and_at_most_four_are_sent() -> N
     assert len(losses) == 2
 
 
+@pytest.mark.parametrize(
+    "control", [{**CACHE, "x": None}, {**CACHE, "x": 1}, {**CACHE, "ttl": "2h"}, {"ttl": "5m"}, {**CACHE, "": ""}]
+)
+def test_cache_control_that_claude_would_refuse_is_reported(control: dict[str, Any]) -> None:
+    text = {"type": "text", "text": "Long.", "cache_control": control}
+    body, losses = to_claude({"messages": [{"role": "user", "content": [text]}]})
+    assert body["messages"][0]["content"] == "Long."
+    assert losses == ["messages[0].parts[0].cache_control"]
+
+
+@pytest.mark.parametrize("media_type", ["assistant", "text/csv,x", "application/" + "x" * 400])
+def test_a_document_of_no_media_type_is_not_sent_as_a_data_url(media_type: str) -> None:
+    message = Message("user", (Document(media_type, data="iVBORw0KGgo="),))
+    written, losses = RESPONSES.encode_request(ModelRequest(messages=(message,), model="gpt-4o"))
+    assert RESPONSES.check_request(written) == []
+    assert [loss.path for loss in losses] == ["messages[0].parts[0]"]
+
+
 def test_chat_itself_keeps_cache_control_where_it_was() -> None:
     body = {"model": "m", "messages": [{"role": "user", "content": "Rain?", "cache_control": CACHE}]}
     assert CHAT.write_request(CHAT.read_request(body)) == (body, [])

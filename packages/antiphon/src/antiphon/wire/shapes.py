@@ -126,6 +126,14 @@ def as_dict(shape: Shape) -> dict[str, Any]:
     return fields
 
 
+def plain_values(shape: Any) -> Any:
+    """The object of a shape as values of JSON, with those of the shapes inside it."""
+    try:
+        return msgspec.to_builtins(shape)
+    except TypeError:  # it has a number that no float holds
+        return decode_json(msgspec.json.encode(shape))
+
+
 def extend(shape: Any, more: Mapping[str, Any]) -> Any:
     """A shape with further fields: itself, if it names them, else an object."""
     if type(shape) is not dict:

@@ -11,7 +11,8 @@ from typing import Any, ClassVar
 
 from msgspec import Struct
 
-from antiphon.wire.capabilities import Capabilities
+from antiphon.wire.anthropic import FORMAT
+from antiphon.wire.capabilities import Capabilities, format_capabilities
 from antiphon.wire.parameters import (
     NUMBER,
     Choice,
@@ -24,7 +25,7 @@ from antiphon.wire.parameters import (
     is_default,
     refused_fields,
 )
-from antiphon.wire.rules import Checked, Path, name_set
+from antiphon.wire.rules import ANY, Checked, Object, OneOf, Path, name_set, need
 
 PARAMETERS = name_set(
     "model messages max_tokens system metadata stop_sequences stream temperature top_p top_k tools tool_choice thinking "
@@ -54,6 +55,25 @@ UNMARKED_BLOCKS = frozenset({*THINKING_BLOCKS, "fallback"})
 SERVER_CALLS = ("server_tool_use", "mcp_tool_use")
 PDF, PLAIN_TEXT = "application/pdf", "text/plain"
 """The types of inline documents (AN-24)."""
+
+
+CACHE_CONTROL = Object(
+    rule="AN-18",
+    # `scope` belongs to a beta, and betas are in a header.
+    fields={
+        "type": need(OneOf(values=("ephemeral",))),
+        "ttl": OneOf(values=("5m", "1h")),
+        "scope": ANY,
+    },
+    has_nulls=True,
+)
+
+
+def is_cache_control(value: Any) -> bool:
+    """Whether a value is a cache breakpoint that the API accepts."""
+    found = Checked({}, format_capabilities(FORMAT))
+    CACHE_CONTROL.check(value, None, found)
+    return not found.violations
 
 
 def is_server_block(block_type: str) -> bool:

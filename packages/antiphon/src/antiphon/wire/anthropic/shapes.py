@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from antiphon.parts import NativeExtras, Source
 from antiphon.wire.anthropic import FORMAT
+from antiphon.wire.anthropic.limits import is_cache_control
 from antiphon.wire.loss import other_fields
 from antiphon.wire.shapes import Loose, PlainRequest, Shape, Shapes
 
@@ -136,11 +137,6 @@ def extras_of(more: dict[str, Any] | None = None, **named: Any) -> NativeExtras 
 def unread_fields(fields: dict[str, Any], known: frozenset[str]) -> NativeExtras | None:
     """What `fields` say beyond those that are `known`."""
     return None if fields.keys() <= known else extras_of(other_fields(fields, known))
-
-
-def is_cache_control(value: Any) -> bool:
-    """Whether a value is a cache breakpoint that the API accepts (AN-18)."""
-    return type(value) is dict and value.get("type") == "ephemeral" and value.get("ttl") in (None, "5m", "1h")
 
 
 def with_cache_control(native: NativeExtras) -> NativeExtras:

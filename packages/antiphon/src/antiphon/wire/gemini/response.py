@@ -251,7 +251,7 @@ def build_candidate(parts: list[Any], index: int, finish_reason: str | None, fie
     raw_content = fields.get("content")
     if isinstance(raw_content, dict):
         content.update(raw_content)
-    elif raw_content is not None:
+    elif raw_content is not None and not parts:  # a stream may have had parts before it
         content = raw_content
     candidate: dict[str, Any] = {"content": content}
     if finish_reason is not None:

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-import msgspec
 from msgspec import UNSET, UnsetType
 
 from antiphon.wire.gemini.native import field_spellings, split_fields
 from antiphon.wire.rules import name_list
-from antiphon.wire.shapes import Loose, Shape, Shapes
+from antiphon.wire.shapes import Loose, Shape, Shapes, plain_values
 
 DATA_FIELDS = name_list(
     "text inlineData functionCall functionResponse fileData executableCode codeExecutionResult toolCall toolResponse"
@@ -99,4 +98,4 @@ def fit_part(value: Any) -> Any:
 
 def value_of(part: Any) -> Any:
     """A part as it came."""
-    return part.value if type(part) is Loose else msgspec.to_builtins(part)
+    return part.value if type(part) is Loose else plain_values(part)

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 from msgspec import UNSET, structs
 
 from antiphon.parts import (
@@ -53,7 +52,7 @@ from antiphon.wire.openai_chat.tools import (
 )
 from antiphon.wire.provenance import GENERATED_IMAGE, LEGACY_FUNCTION
 from antiphon.wire.request import Message
-from antiphon.wire.shapes import Loose
+from antiphon.wire.shapes import Loose, plain_values
 
 _SUCCESS = ToolExecutionStatus.SUCCESS
 _More = dict[str, Any] | None
@@ -91,7 +90,7 @@ def read_messages(entries: list[Any]) -> list[Message]:
         elif kind is FunctionShape:
             message = _read_function(shape, more, index, functions)
         if message is None:
-            value = entry.value if type(entry) is Loose else msgspec.to_builtins(entry)
+            value = entry.value if type(entry) is Loose else plain_values(entry)
             message = Message("unknown", (Native(FORMAT, value),))
         messages.append(message)
     return messages

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 from msgspec import UNSET
 
 from antiphon.wire import shared_openai
@@ -41,7 +40,7 @@ from antiphon.wire.parameters.reasoning import HIDDEN, ReasoningForms, is_off, p
 from antiphon.wire.request import ModelRequest, OutputFormat, Reasoning, asks_for_json_object
 from antiphon.wire.request_writer import RequestWriter
 from antiphon.wire.rules.sequence import SequenceJudge
-from antiphon.wire.shapes import decode_plain
+from antiphon.wire.shapes import decode_plain, plain_values
 from antiphon.wire.shared_openai import OPENAI, SHARED_PARAMETERS, described_schema, find_refused, lose_schema_fields
 
 _REASONING = ReasoningForms(rule="OC-26", modes=("effort",), default_effort="medium")
@@ -287,7 +286,7 @@ def _openrouter_reasoning(reasoning: Reasoning) -> dict[str, Any]:
 def _mentions_json_early(messages: list[Any]) -> bool:
     """Whether a message up to the first user's mentions JSON: later messages may not change the beginning (L9)."""
     for message in messages:
-        plain = msgspec.to_builtins(message)  # its parts may be structs too
+        plain = plain_values(message)  # its parts may be structs too
         if any(map(shared_openai.mentions_json, shared_openai.texts_of([plain]))):
             return True
         if type(plain) is dict and plain.get("role") == "user":

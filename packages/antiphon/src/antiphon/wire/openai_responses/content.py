@@ -43,11 +43,12 @@ from antiphon.wire.media import (
     inline_base64,
     is_web_url,
     media_type_of_url,
+    parse_data_url,
 )
 from antiphon.wire.native_as_text import readable_parts, transcribe
 from antiphon.wire.openai_responses import FORMAT
 from antiphon.wire.openai_responses.item_ids import IdGenerator
-from antiphon.wire.openai_responses.limits import MAX_MEDIA_TYPE, REFUSED_FILES
+from antiphon.wire.openai_responses.limits import REFUSED_FILES
 from antiphon.wire.openai_responses.shapes import ITEMS, Item, fields_of, other_field, shape_of, value_of
 from antiphon.wire.provenance import is_from
 from antiphon.wire.shared_openai import OPENAI, translate_citations, unread_fields
@@ -203,10 +204,12 @@ def _write_document(document: Document) -> dict[str, Any] | None:
         if place == "text":
             kind, value = kind or "text/plain", b64encode(value.encode()).decode()
         kind = kind or "application/pdf"
-        if kind.startswith(REFUSED_FILES) or "," in kind or len(kind) > MAX_MEDIA_TYPE:
+        file_data = data_url(kind, value)
+        parsed = parse_data_url(file_data)
+        if kind.startswith(REFUSED_FILES) or parsed is None or not parsed.is_base64:
             return None  # refused as file data (OR-05)
         # File data needs a name (OR-05).
-        return {**body, "filename": document.name or file_name(kind), "file_data": data_url(kind, value)}
+        return {**body, "filename": document.name or file_name(kind), "file_data": file_data}
     if place == "url" and (kind.startswith(REFUSED_FILES) or is_refused_file_url(value)):
         return None
     if document.name:

@@ -41,8 +41,6 @@ ID_PREFIXES = {
     "custom_tool_call": "ctc",
 }
 """How the ids of items begin, by the type of the item; other types have ids of any kind (OR-09)."""
-MAX_MEDIA_TYPE = 127
-"""No registered type is longer; those of office documents have more than 70 characters."""
 REFUSED_FILES = ("audio/", "video/")
 """How the media types begin that are refused as a file (OR-05)."""
 LOGPROBS = "message.output_text.logprobs"

@@ -13,6 +13,7 @@ from typing import Any
 from antiphon.wire import rules as rows
 from antiphon.wire.anthropic import FORMAT
 from antiphon.wire.anthropic.limits import (
+    CACHE_CONTROL,
     CHOICES,
     EFFORTS,
     MIN_BUDGET,
@@ -37,16 +38,6 @@ _MAX_CALL_NAME = 200
 # Tools of the provider have a date in their type; new dates are added often (AN-16).
 _is_provider_tool = re.compile(r"(?:[a-z0-9_]+_20\d{6}|mcp_toolset)\Z").match
 
-CACHE_CONTROL = rows.Object(
-    rule="AN-18",
-    # `scope` belongs to a beta, and betas are in a header.
-    fields={
-        "type": need(OneOf(values=("ephemeral",))),
-        "ttl": OneOf(values=("5m", "1h")),
-        "scope": ANY,
-    },
-    has_nulls=True,
-)
 _UNMARKED = rows.Refused(rule="AN-18")  # thinking blocks cannot have a breakpoint
 
 
