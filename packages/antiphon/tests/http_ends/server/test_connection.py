@@ -121,7 +121,9 @@ class Echo(Application):
         self.held: list[weakref.ref[Held]] = []
 
     def admit(self, request: ClientRequest) -> Handler:
-        return Admitted(lambda: self._answer(request))
+        admitted = Admitted(lambda: self._answer(request))
+        admitted.takes = "stream" if request.path.endswith("unread") else "json"
+        return admitted
 
     async def _answer(self, request: ClientRequest) -> Response:
         held = Held()
@@ -140,7 +142,7 @@ class Echo(Application):
             return Response(headers={"content-type": "text/event-stream"}, body=Pushed(self, request, held))
         if request.path.endswith(("stream", "hang")):
             return Response(headers={"content-type": "text/event-stream"}, body=self._streamed(request))
-        left_out = {"request_id": "", "deadline": 0, "begin_early": None, "hold": None}
+        left_out = {"request_id": "", "deadline": 0, "begin_early": None, "hold": None, "stream": None}
         return Response.json(msgspec.structs.asdict(request) | {"body": request.body.decode()} | left_out)
 
     async def _streamed(self, request: ClientRequest) -> AsyncIterator[bytes]:
@@ -472,6 +474,17 @@ def test_invalid_requests_get_an_error_and_the_connection_is_closed(path: bytes,
         assert came.split()[1] == status
         assert b"connection: close" in came
         assert b"x-evil" not in came
+
+    with_listener(work)
+
+
+def test_an_answer_before_the_body_has_come_says_that_the_connection_closes() -> None:
+    """A client that keeps its connection sends its next request on another one."""
+    ask = ASK.replace(b"completions", b"unread")
+
+    async def work(port: int, *_: object) -> None:
+        assert b"connection: close" in await sent(port, ask.removesuffix(BODY))
+        assert b"connection: close" not in await sent(port, ask)
 
     with_listener(work)
 

@@ -105,7 +105,8 @@ class ResponseWriter(asyncio.Protocol):
                 headers.update(self._service.application.page_headers(current.request))
         if headers.get("connection") == "close":
             self._closes = True
-        elif self._closes or self._is_draining:
+        elif self._closes or self._is_draining or (current is not None and not current.is_complete):
+            self._closes = True  # what has not arrived of a body is discarded, with all that follows
             headers["connection"] = "close"
         elif current is not None and current.is_http_10:
             headers["connection"] = "keep-alive"
