@@ -106,7 +106,7 @@ def test_a_browser_keeps_what_it_asked_for_by_digest(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["../outside.js", "parts/../../outside.js", "parts", "", "nothing.js", "main.js\0", "files.py"]
+    "name", ["../outside.js", "parts/../../outside.js", "parts", "", "nothing.js", "main.js\0", "files.py", "a" * 3000]
 )
 def test_nothing_outside_the_folder_is_served(folder: Path, name: str) -> None:
     assert PageFiles(folder, []).read(name) is None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -121,7 +122,7 @@ class PageFiles:
     def _file(self, name: str) -> Path | None:
         for folder in (self._folder, SHARED):
             path = (folder / name.replace("\0", "?")).resolve()
-            if path.is_file() and path.is_relative_to(folder.resolve()):
+            if os.path.isfile(path) and path.is_relative_to(folder.resolve()):  # a name may be too long for a file
                 return path
         return None
 
