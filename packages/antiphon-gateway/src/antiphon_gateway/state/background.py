@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from functools import partial
 from typing import Literal, Protocol, TypeAlias
 
@@ -284,11 +284,9 @@ class BackgroundAnswers:
                 run.cancel()
             await asyncio.wait({run, ended})
         finally:
-            watch.cancel()
+            await asyncio.wait({watch})  # else its last call could end after the ones that follow, or not at all
             try:
-                await self._share(
-                    key, answer
-                )  # before the end, so that a follower who sees the end has seen all events
+                await self._share(key, answer)  # first: a follower who sees the end has seen all events
                 await STATE.run(self._store.finish, answer_id, owner, answer.body)
             except Exception:
                 logger.exception("the end of a background answer could not be stored")
@@ -299,27 +297,34 @@ class BackgroundAnswers:
             self._make_room()
 
     async def _watch(self, key: AnswerKey, answer: BackgroundAnswer) -> None:
-        """Share the events of the answer, and end it when a client cancelled it at another worker."""
+        """Until the answer ends, share its events, and end it when a client cancelled it at another worker."""
         owner, answer_id = key
         while self._store.is_shared:
-            await asyncio.sleep(SHARE_SECONDS)
-            await self._share(key, answer)
-            stored = await STATE.run(self._store.find, answer_id, owner)
-            if stored is None or stored.is_cancelled:
-                answer.end("cancelled")
+            with suppress(TimeoutError):
+                await asyncio.wait_for(answer.wait(), SHARE_SECONDS)
+            if answer.is_over:
                 return
+            await self._share(key, answer)
+            try:
+                stored = await STATE.run(self._store.find, answer_id, owner)
+            except AntiphonError:
+                logger.exception("whether a background answer was cancelled at another worker is not known; retrying")
+            else:
+                if stored is None or stored.is_cancelled:
+                    answer.end("cancelled")
 
     async def _share(self, key: AnswerKey, answer: BackgroundAnswer) -> None:
-        """Store the events that came since the last call, for followers at other workers."""
+        """Store the events that are not stored yet, for followers at other workers."""
         first, events = answer.shared, answer.events[answer.shared :]
         if not events or not self._store.is_shared:
             return
-        answer.shared += len(events)
         owner, answer_id = key
         try:
             await STATE.run(self._store.add_events, answer_id, owner, first, events)
         except AntiphonError:
             logger.exception("events of a background answer could not be stored; only this worker can show them")
+        else:
+            answer.shared += len(events)
 
     def _make_room(self, most: int = MAX_FOLLOWABLE, owner: str | None = None) -> None:
         """Drop the events of ended answers, the first one first, until `most` are left: of all clients, or of one."""

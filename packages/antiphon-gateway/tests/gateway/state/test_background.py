@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import threading
+import time
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from antiphon.errors import StoreError
 from antiphon.http.messages import Response
 from antiphon.wire.output import ModelOutput, ProviderError
 from antiphon.wire.request import ModelRequest
@@ -142,6 +145,69 @@ def test_a_follower_elsewhere_gets_the_events_after_the_complete_answer(monkeypa
         return seen
 
     assert asyncio.run(follow()) == [b"oneend"]
+
+
+class SlowStore(AnswerStore):
+    """A store that fails or is slow when it is told to."""
+
+    def __init__(self, file: StateFile) -> None:
+        super().__init__(file)
+        self.is_asked = threading.Event()
+        self.failures: list[str] = []
+
+    def add_events(self, answer_id: str, owner: str, first: int, events: Sequence[bytes]) -> None:
+        self._fail("add_events")
+        if not self.is_asked.is_set():
+            self.is_asked.set()
+            time.sleep(0.3)
+        super().add_events(answer_id, owner, first, events)
+
+    def find(self, answer_id: str, owner: str) -> StoredAnswer | None:
+        self._fail("find")
+        return super().find(answer_id, owner)
+
+    def _fail(self, call: str) -> None:
+        if call in self.failures:
+            self.failures.remove(call)
+            raise StoreError("the file is locked")
+
+
+def events_elsewhere(path: Path) -> Any:
+    """All that a follower at another worker gets of the answer."""
+    there = AnswerStore(StateFile(path))
+    return background.follow_stored(there, KEY, -1, comment=b"", silence=60, cut=b"cut")
+
+
+def test_an_answer_that_ends_while_its_events_are_stored_keeps_them_all(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(background, "SHARE_SECONDS", 0.02)
+
+    async def run() -> None:
+        store, gate = SlowStore(StateFile(tmp_path / "state.db")), asyncio.Event()
+        answer = await BackgroundAnswers(store).start(KEY, Shape(), respond_with(b"data: 1\n\n", gate=gate), seconds=20)
+        await until_async(store.is_asked.is_set)
+        answer.write(b"data: 2\n\n")
+        gate.set()
+        await until_async(lambda: not stored(store).is_open)
+        assert b"".join([piece async for piece in events_elsewhere(tmp_path / "state.db")]) == b"".join(answer.events)
+
+    asyncio.run(run())
+
+
+def test_a_store_that_fails_for_a_moment_loses_no_event_and_no_cancellation(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(background, "SHARE_SECONDS", 0.02)
+
+    async def run() -> None:
+        store = SlowStore(StateFile(tmp_path / "state.db"))
+        store.is_asked.set()
+        store.failures = ["add_events", "find"]
+        here = BackgroundAnswers(store)
+        answer = await here.start(KEY, Shape(), respond_with(b"data: 1\n\n", gate=asyncio.Event()), seconds=20)
+        await until_async(lambda: not store.failures)
+        await until_async(lambda: store.events("a1", "owner", -1) == answer.events)
+        store.request_cancel("a1", "owner")
+        await until_async(lambda: answer.is_over)
+
+    asyncio.run(run())
 
 
 def test_an_answer_that_takes_too_long_fails() -> None:
