@@ -118,8 +118,17 @@ class Embedding(MeteredRequest):
                 ProviderError(f"strict key: the request would need changes: {what}", "invalid_request", _UNPROCESSABLE)
             )
         if provider.format == "gemini":
-            return msgspec.json.encode(write_gemini_request(request, target.model)), read_gemini_response
-        return msgspec.json.encode(write_openai_request(request, target.model)), read_openai_response
+            write, read = write_gemini_request, read_gemini_response
+        else:
+            write, read = write_openai_request, read_openai_response
+
+        def read_all(body: bytes) -> EmbedOutput:
+            output = read(body)
+            if len(output.vectors) != len(request.texts):
+                raise WireError(f"{len(output.vectors)} embeddings for {len(request.texts)} texts")
+            return output
+
+        return msgspec.json.encode(write(request, target.model)), read_all
 
     @property
     def _shape(self) -> Shape:

@@ -176,6 +176,21 @@ def test_embedding_input_that_cannot_be_translated_is_refused(
     assert problem in refused.body.decode()
 
 
+@pytest.mark.parametrize("path", ["/v1beta/models/by-openai:embedContent", "/v1/embeddings"])
+@pytest.mark.parametrize("count", [0, 3])
+def test_another_number_of_embeddings_than_texts_is_the_providers_error(
+    running: Running, client: Client, monkeypatch: pytest.MonkeyPatch, path: str, count: int
+) -> None:
+    vectors = VECTORS[:count]
+    wrong = {"data": [{"embedding": each} for each in vectors], "embeddings": [{"values": each} for each in vectors]}
+    body = {"model": "by-gemini", "input": ["a"], "content": {"parts": [{"text": "a"}]}}
+    for server in (running.openai, running.gemini):
+        monkeypatch.setattr(server, "_script", [lambda _: answered(wrong)])
+    refused = client.post(path, body)
+    assert refused.status == 502
+    assert "embeddings" in refused.body.decode()
+
+
 @pytest.mark.parametrize(
     ("path", "body"),
     [
