@@ -19,10 +19,10 @@ import logging
 import mmap
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -30,6 +30,7 @@ from msgspec import Struct
 from antiphon.prices.table import PriceTable
 from antiphon.private_files import make_private_folder, open_private_file
 
+T = TypeVar("T")
 Metering: TypeAlias = Literal["reported", "estimated", "unknown", "free"]
 """Where the tokens of a row come from. `unknown`: the provider reported none and there is nothing to estimate them from.
 `free`: nothing was generated, as by a request that failed."""
@@ -253,7 +254,7 @@ def _read_sent(descriptor: int) -> list[UsageRow]:
     """The requests that were in progress. What the attempts before the last one of a request brought is not known."""
     with os.fdopen(os.dup(descriptor), "rb") as file:
         slots = iter(lambda: file.read(_SLOT_BYTES), b"")
-        rows = [_row_decoder.decode(slot[1:].partition(b"\n")[0]) for slot in slots if slot[0]]
+        rows = list(_decoded(_row_decoder, (slot[1:].partition(b"\n")[0] for slot in slots if slot[0])))
     rows.sort(key=lambda row: (row.at, row.attempt))
     last = {row.request_id: row.attempt for row in rows}
     for row in rows:
@@ -283,10 +284,11 @@ def _held(path: Path) -> Iterator[int | None]:
 
 def _read(descriptor: int) -> list[tuple[int, UsageRow]]:
     with os.fdopen(os.dup(descriptor), "rb") as file:
-        lines = file.read().split(b"\n")
-    rows = []
-    for line in lines:
-        with suppress(msgspec.DecodeError, msgspec.ValidationError):  # the last line may be cut
-            if line:
-                rows.append(_decoder.decode(line))
-    return rows
+        return list(_decoded(_decoder, filter(None, file.read().split(b"\n"))))
+
+
+def _decoded(decoder: msgspec.json.Decoder[T], written: Iterable[bytes]) -> Iterator[T]:
+    """What can be read: a process that is killed may leave half a line, and a machine that loses its power a damaged one."""
+    for data in written:
+        with suppress(msgspec.DecodeError, UnicodeDecodeError):
+            yield decoder.decode(data)

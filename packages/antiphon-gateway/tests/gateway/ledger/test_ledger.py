@@ -231,8 +231,12 @@ def test_requests_in_progress_of_a_killed_process_are_rows(address: str, databas
     journal.append(1, [row(2)], slots[1:2])
     journal.append(2, [row(5)])  # killed before its slot was given back
     again = journal.begin(row(6))
+    damaged = journal.begin(row(8))
     journal.close(is_empty=False)  # as the kernel does
     assert again == slots[1]
+    with open(folder / "killed.sent", "r+b") as file:  # a machine that lost its power did not write all of it
+        file.seek(damaged + 1)
+        file.write(bytes(100))
     ledger = UsageLedger(lambda: open_operator_database(address), journal=folder, interval=0.01)
     ledger.recover()
     ledger.add(row(7))
