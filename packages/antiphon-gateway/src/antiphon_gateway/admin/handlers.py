@@ -43,6 +43,7 @@ _DEFAULT_PAGE, _LARGEST_PAGE = 100, 1000
 _LONGEST_NAME = 200
 _LONGEST_GRACE = 30 * 86_400
 _UNLIMITED_DAYS = 31
+_EARLIEST = datetime.min.replace(tzinfo=UTC)
 _NO_RULES = KeyRules()
 
 
@@ -157,7 +158,8 @@ async def handle_spend(context: MeteredRequest) -> Response:
         raise WireError(f"by={unknown[0][:100]} is unknown; use {', '.join(DIMENSIONS)}, separated by commas")
     by = tuple(name for name in DIMENSIONS if name in asked)
     until = _time(query, "until")
-    since = _time(query, "since") or (until or datetime.now(UTC)) - timedelta(days=_UNLIMITED_DAYS)
+    latest = until or datetime.now(UTC)
+    since = _time(query, "since") or latest - min(timedelta(days=_UNLIMITED_DAYS), latest - _EARLIEST)
     keys = (query["key"],) if "key" in query else None
     database = context.services.database
     rows = await database.read_rows(partial(spend, by=by, since=since, until=until, keys=keys))

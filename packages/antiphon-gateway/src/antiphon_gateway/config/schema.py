@@ -151,6 +151,10 @@ class _TypeChecker:
             value = datetime.combine(value, time())
         if not isinstance(value, datetime):
             return self._wrong_type(path, "a date or time without quotes, such as 2027-01-31", value)
+        try:
+            value.astimezone(UTC)  # as which it is shown
+        except OverflowError:
+            return self._invalid(path, "must be between the years 1 and 9999, in UTC")
         return value.replace(tzinfo=UTC) if value.tzinfo is None else value
 
     def _wrong_type(self, path: ConfigPath, expected: str, value: object) -> Any:

@@ -188,6 +188,11 @@ def test_disabled_expired_and_rotated_keys_are_401_in_the_clients_own_shape(
         (b'{"name": "x", "models": ["a", 5]}', 400, "models[1]: expected a string"),
         (b'{"name": "x", "expires": "soon"}', 400, "expires: expected a date or time such as 2026-11-01 or"),
         (b'{"name": "x", "expires": 5}', 400, "expires: expected a date or time"),
+        (
+            b'{"name": "x", "expires": "9999-12-31T23:59:59-14:00"}',
+            400,
+            "expires: must be between the years 1 and 9999",
+        ),
         (b'{"name": "client"}', 409, "in the configuration"),
         (b'{"name": "taken"}', 409, "exists already"),
     ],

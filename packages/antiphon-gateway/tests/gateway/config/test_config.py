@@ -492,6 +492,7 @@ def test_a_key_expires_at_a_date_or_time(file: Path, written: str, expected: str
     ("line", "reason"),
     [
         ('expires = "soon"', "expected a date or time without quotes, such as 2027-01-31, got a string"),
+        ("expires = 0001-01-01T00:00:00+14:00", "must be between the years 1 and 9999, in UTC"),
         ("budget_per_day = 0", "must be more than 0"),
         ("budget_per_month = -1.5", "must be more than 0"),
         ("tokens_per_day = 0.5", "expected an integer, got a number"),
