@@ -290,9 +290,9 @@ def test_client_upstream_and_ledger_agree_while_processes_are_killed(postgres: s
             until(lambda: upstream.connections == 0, "the connections to the upstream are closed")
         rows = rows_of(postgres)
         counted = check_answers(rows, upstream, sent, killed.total())
-        limits = check_limits(rows, sent, shared, seconds, killed.total())
+        used = check_limits(rows, sent, shared, seconds, killed.total())
     print(
-        f"{seconds:.0f} s, killed {dict(killed)}, sent {dict(sent.kinds)}, {len(sent.answered)} answered, {counted}, {limits}"
+        f"{seconds:.0f} s, killed {dict(killed)}, sent {dict(sent.kinds)}, {len(sent.answered)} answered, {counted}, {used}"
     )
     print(dict(sent.statuses), f"{sent.interrupted} interrupted")
     assert not [line for line in gateway.log if "Traceback" in line or "internal error" in line]
