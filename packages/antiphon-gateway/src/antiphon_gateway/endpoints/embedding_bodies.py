@@ -183,18 +183,6 @@ def read_gemini_response(data: bytes) -> EmbedOutput:
     return EmbedOutput([vector.values for vector in vectors], usage.prompt_token_count if usage is not None else None)
 
 
-def write_gemini_response(request: EmbedRequest, output: EmbedOutput, model: str, tokens: int) -> dict[str, Any]:
-    """A response of `embedContent`."""
-    del request, model, tokens
-    return {"embedding": {"values": output.vectors[0]}}
-
-
-def write_gemini_batch_response(request: EmbedRequest, output: EmbedOutput, model: str, tokens: int) -> dict[str, Any]:
-    """A response of `batchEmbedContents`."""
-    del request, model, tokens
-    return {"embeddings": [{"values": vector} for vector in output.vectors]}
-
-
 # Ollama
 
 
@@ -225,18 +213,14 @@ def read_ollama_prompt(body: dict[str, Any]) -> EmbedRequest:
     return EmbedRequest(_texts(body.get("prompt"), "prompt")[:1], extras=extras)
 
 
-def write_ollama_vector(request: EmbedRequest, output: EmbedOutput, model: str, tokens: int) -> dict[str, Any]:
-    """A response of `/api/embeddings`."""
-    del request, model, tokens
-    return {"embedding": output.vectors[0]}
-
-
 SHAPES: dict[tuple[str, str], Shape] = {
     ("openai-chat", ""): Shape(read_openai, write_openai_response),
-    ("gemini", ""): Shape(read_gemini, write_gemini_response),
-    ("gemini", "batch"): Shape(read_gemini_batch, write_gemini_batch_response),
+    ("gemini", ""): Shape(read_gemini, lambda _, output, *__: {"embedding": {"values": output.vectors[0]}}),
+    ("gemini", "batch"): Shape(
+        read_gemini_batch, lambda _, output, *__: {"embeddings": [{"values": vector} for vector in output.vectors]}
+    ),
     ("ollama", ""): Shape(read_ollama, write_ollama_response),
-    ("ollama", "prompt"): Shape(read_ollama_prompt, write_ollama_vector),
+    ("ollama", "prompt"): Shape(read_ollama_prompt, lambda _, output, *__: {"embedding": output.vectors[0]}),
 }
 """By the format of an endpoint, and which of several endpoints it is."""
 
