@@ -258,7 +258,7 @@ def check_limits(rows: list[Row], sent: Sent, shared: ValkeyServer, seconds: flo
     assert sent.statuses["thrifty", 429] > 0, "the budget was used up"
     assert BUDGET * 1e9 <= spent < BUDGET * 1.2e9, "what was in progress when the budget was used up is little"
     day = shared.ask("HMGET", f"antiphon:spent:thrifty:{datetime.now(UTC):%Y-%m-%d}", "tokens", "nanos")
-    lost = 0.2 * BUDGET * 1e9  # a process that is killed has not told the last quarter of a second
+    lost = 0.2 * BUDGET * 1e9  # a process that is killed has not reported the last quarter of a second
     assert abs(int(day[1]) - spent) <= lost
     return {"admitted": admitted, "spent": spent / 1e9, "shared": int(day[1]) / 1e9}
 

@@ -148,7 +148,7 @@ def test_a_follower_elsewhere_gets_the_events_after_the_complete_answer(monkeypa
 
 
 class SlowStore(AnswerStore):
-    """A store that fails or is slow when it is told to."""
+    """A store whose first write of events is slow; `failures` are the calls that fail, once each."""
 
     def __init__(self, file: StateFile) -> None:
         super().__init__(file)
