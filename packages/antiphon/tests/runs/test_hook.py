@@ -21,6 +21,7 @@ import pytest
 from antiphon.conversation import Conversation, ToolLoop, Turn
 from antiphon.errors import LeaseHeld, LeaseLost, RunConfigError, UnknownConversation
 from antiphon.history import SqliteStore
+from antiphon.history.codec import decode_entry
 from antiphon.providers.call import ModelCallFailed
 from antiphon.providers.client import ProviderClient
 from antiphon.providers.scripted import ScriptedModel, call
@@ -214,6 +215,16 @@ def test_resume_run_rejects_unknown_kind_and_code(store: SqliteStore) -> None:
         resume_run(store, Runs(store).submit("Go.", kind="turn", code=2), registry)
     with pytest.raises(RunConfigError, match="must return a ToolLoop, got str"):
         resume_run(store, asked(store), lambda history, run: "loop")  # type: ignore[arg-type,return-value]
+
+
+def test_resume_run_leaves_a_log_of_a_newer_version_alone(store: SqliteStore) -> None:
+    conversation = asked(store)
+    store.open(conversation).append(decode_entry(b'{"kind":"vision_of_the_future","sequence_number":2,"depth":7}'))
+    run = Runs(store).submit(conversation=conversation, kind="turn")
+    for delivered in (run, conversation):
+        with pytest.raises(RunConfigError, match=r"entry 2 \(vision_of_the_future\) was written by a newer version"):
+            resume_run(store, delivered, built(ScriptedModel("Here.")))
+    assert (store.runs.get(run.id).state, store.open(conversation).version) == ("waiting", 2)
 
 
 def example() -> str:

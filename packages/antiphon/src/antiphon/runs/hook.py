@@ -17,6 +17,7 @@ from antiphon.providers.call import ModelCallFailed
 from antiphon.runs.client import record_interrupted
 from antiphon.runs.registry import LoopFactory, RunRegistry, find_kind
 from antiphon.runs.retry import RunOutcome, RunRetryPolicy
+from antiphon.runs.run_execution import check_entries
 from antiphon.threads import STORES
 
 
@@ -31,7 +32,8 @@ def resume_run(
     """Continue a turn until it is over or needs approval, and return which: `answered`, `approval`, `max_rounds`, ….
 
     `run` is a conversation id, or a run of the store's table, which is settled too; `build` returns the `ToolLoop` for it. Raises
-    `LeaseHeld` if another process is running it, and `ModelCallFailed` if no provider answered: deliver it again later.
+    `LeaseHeld` if another process is running it, `ModelCallFailed` if no provider answered, and `RunConfigError` if a newer
+    version is needed: deliver it again later.
     """
     return run_sync(resume_run_async(store, run, build, holder=holder, lease_seconds=lease_seconds))
 
@@ -71,6 +73,7 @@ class _Delivery:
             self.run = self._store.runs.get(self.run.id)  # its state now that we have the lease
             if self.run.is_over:
                 return self.run.reason
+        check_entries(history)
         async with self._kind.loop(history, self.run) as loop:
             self._loop = loop
             finished = await loop.run(check=False)

@@ -20,6 +20,7 @@ from antiphon.conversation import RunResult, ToolLoop
 from antiphon.errors import (
     AntiphonError,
     LeaseLost,
+    RunConfigError,
     StoreBusy,
     StoreFull,
     StoreLocked,
@@ -93,11 +94,9 @@ class RunExecution:
 
     async def _execute(self) -> RunOutcome | None:
         history = await self._open()
-        unknown = unknown_entry(history)
-        if unknown is not None:
+        if unknown := unknown_entry(history):
             self.has_unknown_entries = True
-            reason = f"entry {unknown.sequence_number} ({unknown.kind}) was written by a newer version"
-            return RunOutcome("waiting", f"{reason}; waiting for a worker of that version", _NEWER_WORKER_DELAY)
+            return RunOutcome("waiting", f"{unknown}; waiting for a worker of that version", _NEWER_WORKER_DELAY)
         if self.run.attempts > 1:
             # One more than the notes: the first claim after the last progress has none.
             claims = RunProgress.of(history.entries).unproductive_claims + 1
@@ -179,6 +178,13 @@ class RunExecution:
         return self._loop is not None and self._loop.chat.active_turn is not None
 
 
-def unknown_entry(history: AgentHistory) -> OpaqueEntry | None:
-    """The first effective entry that a newer version wrote and this one does not know."""
-    return next((entry for entry in history.effective if isinstance(entry, OpaqueEntry)), None)
+def check_entries(history: AgentHistory) -> None:
+    """Raise `RunConfigError` if this version does not know all entries: the run is for a newer one."""
+    if unknown := unknown_entry(history):
+        raise RunConfigError(f"{unknown}; a worker of that version is needed")
+
+
+def unknown_entry(history: AgentHistory) -> str:
+    """Which effective entry a newer version wrote and this one does not know; empty if there is none."""
+    unknown = (entry for entry in history.effective if isinstance(entry, OpaqueEntry))
+    return next((f"entry {one.sequence_number} ({one.kind}) was written by a newer version" for one in unknown), "")

@@ -24,7 +24,6 @@ from antiphon.conversation.turn import FAILED
 from antiphon.errors import (
     AntiphonError,
     ConversationError,
-    RunConfigError,
     RunStateError,
     UnknownConversation,
     WriterConflict,
@@ -35,7 +34,7 @@ from antiphon.parts import InputPart
 from antiphon.providers.retry import may_retry
 from antiphon.runs.client import close_open_calls, record_interrupted
 from antiphon.runs.registry import LoopFactory, RunRegistry, find_kind
-from antiphon.runs.run_execution import unknown_entry
+from antiphon.runs.run_execution import check_entries
 from antiphon.runs.temporal_workflow import (
     ASK_MODEL,
     CALL_OFF,
@@ -284,12 +283,7 @@ class _Activities:
     async def _run_steps(self, step: Step, history: AgentHistory, loops: list[ToolLoop], steps: int) -> TurnStatus:
         run = _run(step)
         kind = find_kind(self._build, run)
-        unknown = unknown_entry(history)
-        if unknown is not None:
-            raise RunConfigError(
-                f"entry {unknown.sequence_number} ({unknown.kind}) was written by a newer version; a worker of that version "
-                "is needed"
-            )
+        check_entries(history)
         is_done = _is_done(history, step.standing.version)
         async with kind.loop(history, run) as loop:
             loops.append(loop)
