@@ -17,7 +17,7 @@ from antiphon import extensions
 from support.repository import GATEWAY, LIBRARY, ROOT, SOURCES
 
 LAYERS = """
-closing errors ids media_types model_name private_files text
+closing errors ids json_text media_types model_name private_files text
 threads
 http
 parts extensions page

@@ -29,6 +29,7 @@ from hypothesis.stateful import (
 )
 from msgspec import Struct, structs
 
+from antiphon import telemetry
 from antiphon.conversation import Conversation, RunLimits, ToolLoop
 from antiphon.history import AgentHistory, ShortenedResultsEntry
 from antiphon.parts import Text, Thinking, ToolCallRequest
@@ -335,6 +336,16 @@ def test_every_law_holds_with_all_features_in_memory(capsys: pytest.CaptureFixtu
     drive(Conversations, 12, capsys)
 
 
+@pytest.fixture
+def traced() -> Iterator[None]:
+    """Spans are recorded, with all messages in them."""
+    tracing = pytest.importorskip("opentelemetry.sdk.trace")
+    telemetry.enable(tracer_provider=tracing.TracerProvider(), content=True)
+    yield
+    telemetry.disable()
+
+
+@pytest.mark.usefixtures("traced")
 def test_every_law_holds_with_all_features_in_a_file(capsys: pytest.CaptureFixture[str]) -> None:
     drive(StoredConversations, 5, capsys)
 

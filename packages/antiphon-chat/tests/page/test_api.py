@@ -319,7 +319,7 @@ def test_an_import_is_its_owners_and_has_no_tags_of_the_file(tmp_path: Path) -> 
         assert ben.show(taken)["info"]["title"] == "Secrets"
         assert ada.api("GET", f"/conversations/{taken}", status=404)
         assert "pinned" not in ben.api("GET", "/conversations")
-        for text in ("", "{}", "[]", "[1]", '{"antiphon": "conversation"}', exported[:40]):
+        for text in ("", "{}", "[]", "[1]", "[" * 5_000 + "]" * 5_000, '{"antiphon": "conversation"}', exported[:40]):
             assert ben.api("POST", "/imports", {"name": "talk.jsonl", "text": text}, status=400)["error"]["message"]
 
 

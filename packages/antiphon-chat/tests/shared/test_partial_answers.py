@@ -49,6 +49,15 @@ def test_text_is_recovered_once_as_an_answer_that_was_cut(tmp_path: Path, histor
     assert str(ap.ToolLoop(chat).run_sync()) == "The whole answer."
 
 
+@pytest.mark.parametrize("line", [b'"\xff"\n', b"[" * 5_000 + b"\n"])
+def test_a_damaged_file_keeps_no_conversation_closed(tmp_path: Path, history: ap.AgentHistory, line: bytes) -> None:
+    leave_partial(tmp_path, history, "Half ")
+    [file] = (tmp_path / "partial").iterdir()
+    with file.open("ab") as more:
+        more.write(line)
+    assert not PartialAnswers(tmp_path).recover(history)
+
+
 @pytest.mark.parametrize(
     ("model", "origin"),
     [

@@ -135,6 +135,7 @@ def test_a_password_in_the_arguments_of_a_streamed_call_is_removed() -> None:
 
 
 def test_lines_of_json_are_cleared_too_and_broken_ones_stay() -> None:
-    lines = [b'{"response":"sk-proj-"}\n', b'{"response":"AbCd1234efgh5678ij"}\n', b"{not json}\n"]
+    broken = [b"{not json}\n", b'{"response":"\xff"}\n', b'{"response":' + b"[" * 5_000 + b"]" * 5_000 + b"}\n"]
+    lines = [b'{"response":"sk-proj-"}\n', b'{"response":"AbCd1234efgh5678ij"}\n', *broken]
     found = Redactor().pieces(list(enumerate(lines)))
-    assert b"".join(data for _, data in found) == b'{"response":"[removed]"}\n{"response":""}\n{not json}\n'
+    assert b"".join(data for _, data in found) == b'{"response":"[removed]"}\n{"response":""}\n' + b"".join(broken)

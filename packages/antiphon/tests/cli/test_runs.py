@@ -86,7 +86,8 @@ def test_worker_without_app_runs_chat(here: Place, capsys: pytest.CaptureFixture
 
 @needs_chat
 def test_unknown_model_fails_run(here: Place, capsys: pytest.CaptureFixture[str]) -> None:
-    printed(capsys, "submit", "Hello?", "--option", "model=antropic/claude", "--option", "depth=3")
+    options = ["model=antropic/claude", "depth=3", "deep=" + "[" * 5_000]
+    printed(capsys, "submit", "Hello?", *(word for option in options for word in ("--option", option)))
     assert here.antiphon("worker", "--once")[0] == 0
     shown = printed(capsys, "show", "last")
     assert "failed" in shown

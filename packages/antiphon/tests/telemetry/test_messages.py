@@ -10,7 +10,14 @@ import pytest
 
 import antiphon as ap
 from antiphon.parts import Part
-from antiphon.telemetry.messages import input_messages, output_messages, system_instructions, to_part, tool_definitions
+from antiphon.telemetry.messages import (
+    input_messages,
+    output_messages,
+    system_instructions,
+    to_json,
+    to_part,
+    tool_definitions,
+)
 from antiphon.wire.request import ToolDefinition
 
 PARTS: list[tuple[Part, str]] = [
@@ -52,9 +59,17 @@ def check(part: dict[str, Any], models: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(("part", "kind"), PARTS)
 def test_a_part_has_the_fields_of_its_type(part: Part, kind: str, models: dict[str, Any]) -> None:
-    written = json.loads(json.dumps(to_part(part)))
+    written = json.loads(to_json(to_part(part)))
     assert written["type"] == kind
     check(written, models)
+
+
+@pytest.mark.parametrize("depth", [990, 5_000])
+def test_arguments_may_be_nested_deeply(depth: int) -> None:
+    call = ap.ToolCallRequest("weather", "c1", "[" * depth + "]" * depth)
+    written = output_messages([call], "end")
+    assert call.arguments in written
+    assert output_messages([ap.Text("\ud800")], "end") == '"(not written: UnicodeEncodeError)"'
 
 
 def test_media_are_described_and_not_copied() -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from antiphon.json_text import NOT_JSON, read_json
 from antiphon.tools.compiled_schema import CompiledSchema, InvalidSchema
 
 _MAX_DEPTH = 12
@@ -69,17 +70,14 @@ class Words:
             yield self._object[name]
         if found := re.search(_NAMED.format(name=re.escape(name)), self._text, re.IGNORECASE):
             text = found[1].strip('"“”')
-            with suppress(msgspec.DecodeError):
+            with suppress(*NOT_JSON):
                 yield msgspec.json.decode(text)
             yield text
 
 
 def _object_in(text: str) -> dict[str, Any]:
     start, end = text.find("{"), text.rfind("}")
-    try:
-        found = msgspec.json.decode(text[start : end + 1]) if 0 <= start < end else {}
-    except (msgspec.DecodeError, RecursionError):
-        return {}
+    found = read_json(text[start : end + 1]) if 0 <= start < end else None
     return found if isinstance(found, dict) else {}
 
 

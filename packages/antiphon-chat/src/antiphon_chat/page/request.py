@@ -17,6 +17,7 @@ from antiphon.errors import (
     WriterConflict,
 )
 from antiphon.http.messages import ClientRequest, Response
+from antiphon.json_text import NOT_JSON
 from antiphon_chat.shared.conversations.changes import TextTooLong
 from antiphon_chat.shared.mcp.servers import UnconfirmedCommand
 from antiphon_chat.shared.uploads import UnsupportedFile, UploadTooLarge
@@ -68,7 +69,7 @@ class ChatRequest(Struct, frozen=True):
         """The decoded body. Raises `ApiError` with the problem and its location."""
         try:
             return msgspec.json.decode(self.request.body or b"{}", type=kind)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        except NOT_JSON as error:
             raise ApiError(f"the body cannot be read: {error}") from error
 
     def number(self, name: str, default: Any = None, *, most: int = _LARGEST) -> Any:

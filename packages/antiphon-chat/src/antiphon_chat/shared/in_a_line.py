@@ -14,6 +14,7 @@ import msgspec
 
 from antiphon.context.view import shorten_results
 from antiphon.history import CompactionEntry, HistoryEntry, ShortenedResultsEntry, ToolCallResultsEntry
+from antiphon.json_text import read_json
 from antiphon.model_name import ModelName
 from antiphon.parts import ToolCallRequest, ToolCallResult, ToolExecutionStatus
 from antiphon.providers.call import RetryScheduled
@@ -34,10 +35,7 @@ _DONE = {
 
 def arguments_of(call: ToolCallRequest) -> dict[str, object]:
     """The arguments; none where they are not an object."""
-    try:
-        arguments = None if call.freeform else msgspec.json.decode(call.arguments)
-    except (msgspec.DecodeError, RecursionError):
-        return {}
+    arguments = None if call.freeform else read_json(call.arguments)
     return arguments if isinstance(arguments, dict) else {}
 
 

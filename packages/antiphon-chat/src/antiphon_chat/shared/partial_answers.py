@@ -22,6 +22,7 @@ from antiphon.conversation.events import EntryAppended, LoopEvent, LoopFinished,
 from antiphon.conversation.turn import FAILED, Turn
 from antiphon.history import AgentHistory, ContextEntryRole, EntryMetadata, ModelOutputEntry, Origin
 from antiphon.history.location import ensure_private_folder
+from antiphon.json_text import NOT_JSON
 from antiphon.model_name import ModelName
 from antiphon.parts import Text
 
@@ -155,7 +156,7 @@ def _read(data: bytes) -> tuple[_Start, str] | None:
     try:
         start = msgspec.json.decode(first, type=_Start)
         return start, "".join(msgspec.json.decode(line, type=str) for line in lines)
-    except msgspec.DecodeError:
+    except NOT_JSON:
         return None
 
 

@@ -9,6 +9,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from antiphon.errors import AntiphonError
+from antiphon.json_text import NOT_JSON
 from antiphon.private_files import read_private_file, write_private_file
 
 T = TypeVar("T")
@@ -31,7 +32,7 @@ class PrivateJson(Generic[T]):
             raise self._error(f"cannot use {self.path}: {error.strerror or error}") from error
         try:
             return None if data is None else self._decoder.decode(data)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except NOT_JSON as error:
             why = "" if self._is_secret else f": {error}"
             raise self._error(f"{self.path} cannot be read{why}; correct or delete it") from None
 

@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from antiphon.errors import AntiphonError, WireError
+from antiphon.json_text import NOT_JSON, read_json
 from antiphon.parts import TokenUsage
 from antiphon.wire import formats
 from antiphon.wire.delta import UsageReported
@@ -52,7 +53,7 @@ def read_recording(data: bytes, source: str, format_name: str = "") -> list[Reco
     """The requests in a file. `format_name` is for bodies whose format is not clear. Raises `RecordingError`."""
     if not data.strip():
         raise RecordingError(f"{source}: empty file; expected request bodies, one per line, or a HAR")
-    whole = _decode_whole(data)
+    whole = read_json(data)
     if isinstance(whole, dict) and isinstance(whole.get("log"), dict):
         found = list(_read_har(whole["log"], source, format_name))
     elif isinstance(whole, list):
@@ -66,13 +67,6 @@ def read_recording(data: bytes, source: str, format_name: str = "") -> list[Reco
     return found
 
 
-def _decode_whole(data: bytes) -> Any:
-    try:
-        return msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
-
-
 def _read_lines(data: bytes, source: str, format_name: str) -> Iterator[RecordedRequest]:
     for number, line in enumerate(data.splitlines(), 1):
         if not line.strip():
@@ -80,7 +74,7 @@ def _read_lines(data: bytes, source: str, format_name: str) -> Iterator[Recorded
         where = f"{source}, line {number}"
         try:
             item = msgspec.json.decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        except NOT_JSON as error:
             raise RecordingError(f"{where}: not valid JSON: {error}") from None
         yield _read_item(item, where, format_name)
 
@@ -129,13 +123,13 @@ def read_exchange(
     where: str, url: str, body: bytes, answer: bytes = b"", *, at: float | None = None, format_name: str = ""
 ) -> RecordedRequest | None:
     """A recorded exchange, from the bytes of its bodies; None if it is not a request to a model."""
-    value = _decode_whole(body)
+    value = read_json(body)
     if not isinstance(value, dict):
         return None
     wire = format_name or _format_of(None, value, url)
     if not wire or formats[wire].spec.messages_key not in value:
         return None
-    response = _decode_whole(answer)
+    response = read_json(answer)
     stream = None if isinstance(response, dict) else answer.decode("utf-8", "replace")
     return _request(where, wire, None, url, value, at, _usage(wire, response, stream))
 

@@ -18,6 +18,7 @@ from urllib.parse import parse_qsl
 import msgspec
 from msgspec import Struct
 
+from antiphon.json_text import NOT_JSON
 from antiphon_devtools.cassettes.redaction import Redactor
 from antiphon_devtools.cassettes.tape import RecordedRequest
 
@@ -140,7 +141,7 @@ def _described(redactor: Redactor, content_type: str, body: bytes) -> bytes:
         cleared = redactor.body(body)
         try:
             msgspec.json.decode(cleared)
-        except (msgspec.DecodeError, RecursionError):
+        except NOT_JSON:
             pass
         else:
             return cleared

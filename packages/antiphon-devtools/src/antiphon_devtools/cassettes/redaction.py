@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from antiphon.json_text import NOT_JSON
 from antiphon.providers.keys.secret import longest_first, looks_secret
 
 REMOVED = "[removed]"
@@ -128,7 +129,7 @@ class Redactor:
         for match in _EVENT.finditer(data):
             try:
                 value = msgspec.json.decode(match[1])
-            except (msgspec.DecodeError, RecursionError):
+            except NOT_JSON:
                 continue
             for path, holder, place, text in _texts(value, ""):
                 leaves.setdefault(path, []).append((len(events), holder, place, text.encode("utf-8", "surrogatepass")))

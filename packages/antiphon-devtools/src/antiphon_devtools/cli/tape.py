@@ -11,6 +11,7 @@ import msgspec
 
 from antiphon.cli.options import whole_number
 from antiphon.cli.terminal import as_sentence, format_time, joined, styled, table, write, write_json_lines
+from antiphon.json_text import read_json
 from antiphon_devtools.cassettes.tape import Exchange, Tape
 
 _LONGEST_BODY = 4000
@@ -150,10 +151,7 @@ def model_of(exchange: Exchange) -> str:
     path = exchange.request.path
     if "/models/" in path:
         return path.partition("/models/")[2].partition(":")[0]
-    try:
-        body = msgspec.json.decode(exchange.request.body or b"null")
-    except msgspec.DecodeError:
-        return ""
+    body = read_json(exchange.request.body)
     return str(body.get("model") or "") if isinstance(body, dict) else ""
 
 

@@ -7,6 +7,8 @@ from typing import Any
 
 import msgspec
 
+from antiphon.json_text import NOT_JSON
+
 
 def sse(data: str, name: str = "") -> bytes:
     """An event as bytes."""
@@ -35,7 +37,7 @@ def canonical(text: str) -> str:
     """JSON text with sorted keys and no spaces, so that two writings of one value are equal; other text as it is."""
     try:
         return msgspec.json.encode(msgspec.json.decode(text), order="sorted").decode()
-    except msgspec.DecodeError:
+    except NOT_JSON:
         return text
 
 
@@ -68,7 +70,7 @@ def read_arguments(text: Any) -> dict[str, Any]:
     """The arguments of a call from JSON text."""
     try:
         return as_arguments(msgspec.json.decode(text) if text else {})
-    except (msgspec.DecodeError, TypeError):
+    except (*NOT_JSON, TypeError):
         return as_arguments(text)
 
 

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from antiphon.json_text import NOT_JSON
 from antiphon_devtools.conform.bodies import error_of
 from antiphon_devtools.conform.conversation import Event, Reply
 from antiphon_devtools.conform.formats import Format
@@ -121,7 +122,7 @@ def _read_all(response: http.client.HTTPResponse, deadline: float) -> tuple[byte
 def _read_error(known: Format, text: str) -> Reply:
     try:
         body = msgspec.json.decode(text)
-    except msgspec.DecodeError:
+    except NOT_JSON:
         return Reply(error=text[:200] or "(empty body)", problems=["the error body is not JSON"])
     problems = known.error_problems(body)
     return Reply(error=text[:200] if problems else error_of(body)["message"], problems=problems)
@@ -130,7 +131,7 @@ def _read_error(known: Format, text: str) -> Reply:
 def _read_whole(known: Format, data: bytes) -> Reply:
     try:
         body = msgspec.json.decode(data)
-    except msgspec.DecodeError:
+    except NOT_JSON:
         return Reply(problems=["the answer is not JSON"])
     if not isinstance(body, dict):
         return Reply(problems=["the answer is not a JSON object"])
@@ -145,7 +146,7 @@ def _read_stream(known: Format, text: str, kind: str) -> Reply:
         return Reply(problems=[f"content-type is {kind!r}, not text/event-stream"])
     try:
         return known.read_events(_events(text))
-    except (msgspec.DecodeError, TypeError, AttributeError, KeyError, ValueError) as error:
+    except (*NOT_JSON, TypeError, AttributeError, KeyError, ValueError) as error:
         return Reply(problems=[f"an event of the stream cannot be read: {error}"])
 
 

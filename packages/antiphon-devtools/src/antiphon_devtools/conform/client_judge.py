@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from antiphon.json_text import NOT_JSON
 from antiphon_devtools.conform.case import ClientOnly
 from antiphon_devtools.conform.conversation import Reply
 from antiphon_devtools.conform.judge import Finding, Run, Verdict, judge_error, judge_shape
@@ -83,7 +84,7 @@ def _forced_call(run: Run) -> Iterator[Finding]:
 def _structured(reply: Reply, schema: dict[str, Any]) -> Iterator[Finding]:
     try:
         value = msgspec.json.decode(reply.text)
-    except msgspec.DecodeError:
+    except NOT_JSON:
         yield Finding("answer", "a text that is JSON", repr(reply.text[:120]))
         return
     for problem in _misfits(value, schema, "answer"):

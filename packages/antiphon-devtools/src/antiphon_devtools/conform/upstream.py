@@ -11,9 +11,9 @@ import time
 from collections.abc import Mapping
 from typing import Any, Literal
 
-import msgspec
 from msgspec import Struct
 
+from antiphon.json_text import read_json
 from antiphon_devtools.conform.conversation import Answer, Violation
 from antiphon_devtools.conform.formats import FORMATS
 from antiphon_devtools.conform.http_server import Connection, RawServer, Request
@@ -96,10 +96,7 @@ class MockProviders(RawServer):
 
     async def respond(self, request: Request, connection: Connection) -> bool:
         known = FORMATS[request.service]
-        try:
-            body = msgspec.json.decode(request.body) if request.body else None
-        except msgspec.DecodeError:
-            body = None
+        body = read_json(request.body)
         path = request.path.partition("?")[0]
         is_generation = request.method == "POST" and known.endpoint.generates(path)
         arrived = ReceivedRequest(request.service, request.path, body, is_generation=is_generation)

@@ -18,6 +18,7 @@ import msgspec
 from msgspec import Struct
 
 from antiphon.errors import SessionError
+from antiphon.json_text import NOT_JSON
 from antiphon.parts import (
     OutputPart,
     Part,
@@ -258,7 +259,7 @@ def _query(path: Path, query: str, *values: str) -> list[tuple[Any, ...]]:
 def _decode(data: Any) -> dict[str, Any] | None:
     try:
         value = msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError):
+    except (*NOT_JSON, TypeError):
         return None
     return value if isinstance(value, dict) else None
 

@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from antiphon.errors import SessionError
+from antiphon.json_text import NOT_JSON
 from antiphon.text import one_line, shorten
 
 _TITLE_LENGTH = 80
@@ -155,7 +156,7 @@ def _decode(data: bytes) -> Any:
     """The value of JSON text, or a string that says what is wrong with it."""
     try:
         return msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except NOT_JSON as error:
         why = str(error)
     try:
         # Lone surrogates are legal in JSON text and not in ours; each becomes a question mark.

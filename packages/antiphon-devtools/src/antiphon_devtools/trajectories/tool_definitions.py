@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from antiphon.errors import InvalidTool, WireError
+from antiphon.json_text import NOT_JSON
 from antiphon.parts import ToolCallRequest
 from antiphon.wire import formats
 from antiphon.wire.request import ToolDefinition
@@ -36,7 +37,7 @@ def read_definitions(path: Path) -> tuple[ToolDefinition, ...]:
         value = msgspec.json.decode(path.read_bytes())
     except OSError as error:
         raise InvalidTool(f"--tools {path}: {error.strerror or error}") from error
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except NOT_JSON as error:
         raise InvalidTool(f"--tools {path}: not valid JSON: {error}") from error
     body = {"messages": [], "tools": value} if isinstance(value, list) else value
     if not isinstance(body, dict):

@@ -26,6 +26,7 @@ from antiphon.history.export import CopyResult, CopyStatus, copy_conversation, l
 from antiphon.history.location import is_postgres_url, open_location, store_location
 from antiphon.history.store import Verification
 from antiphon.history.transcript import entry_lines
+from antiphon.json_text import NOT_JSON
 from antiphon.text import one_line
 from antiphon.wire import FORMATS
 
@@ -278,7 +279,7 @@ def _import_file(
 def _read_body(where: str, data: bytes, format_name: str) -> MessagesRead:
     try:
         value = msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except NOT_JSON as error:
         raise StoreError(f"{where}: not valid JSON: {error}") from error
     if not isinstance(value, dict | list):
         raise StoreError(f"{where}: expected a list of messages or a request body")

@@ -18,6 +18,7 @@ from antiphon.history import HistoryEntry, Run, encode_entry
 from antiphon.history.entries import TITLES
 from antiphon.history.location import open_location, store_location
 from antiphon.history.transcript import entry_lines
+from antiphon.json_text import read_json
 from antiphon.runs import Runs
 
 _STATES = ("waiting", "running", "suspended", "done", "failed", "cancelled")
@@ -301,10 +302,7 @@ def _option(text: str) -> tuple[str, Any]:
     name, equals, value = text.partition("=")
     if not name or not equals:
         raise argparse.ArgumentTypeError(f"{ellipsize(text, 40)!r} is not an option; expected name=value")
-    try:
-        return name, msgspec.json.decode(value)
-    except msgspec.DecodeError:
-        return name, value
+    return name, read_json(value, value)
 
 
 def _write_json(value: object) -> int:

@@ -30,6 +30,7 @@ from antiphon.history.codec import FIRST_DIGEST, SCHEMA, chain, decode_entry
 from antiphon.history.entries import HistoryEntry, KnownEntry, OpaqueEntry
 from antiphon.history.store import ConversationInfo, check_tags, check_text
 from antiphon.ids import is_id, new_id
+from antiphon.json_text import NOT_JSON
 
 if TYPE_CHECKING:
     from antiphon.history.sql.store import HistoryStore
@@ -182,7 +183,7 @@ def _without_line_end(line: bytes, source: str) -> bytes:
 def _read_head(line: bytes, source: str) -> ExportHead:
     try:
         head = msgspec.json.decode(line, type=ExportHead)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except NOT_JSON as error:
         raise ImportFormatError(
             f"{source}, line 1: not an export of a conversation ({error}); make one with `antiphon history export`"
         ) from error
@@ -198,7 +199,7 @@ def _read_head(line: bytes, source: str) -> ExportHead:
 def _read_attachment(line: bytes, where: str) -> AttachmentLine:
     try:
         attachment = msgspec.json.decode(line, type=AttachmentLine)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except NOT_JSON as error:
         raise ImportFormatError(f"{where}: not an attachment: {error}") from error
     if digest(attachment.data) != attachment.attachment:
         raise ImportFormatError(

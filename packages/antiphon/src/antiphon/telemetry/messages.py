@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from antiphon.history.entries import ContextEntry, ContextEntryRole
+from antiphon.json_text import NOT_JSON
 from antiphon.parts import (
     Audio,
     Document,
@@ -109,11 +110,11 @@ def _media(part: Image | Audio | Document) -> dict[str, Any]:
     return {"type": "blob", **about, "content": "", "size": len(part.data or part.url) * 3 // 4}
 
 
-def _arguments(call: ToolCallRequest) -> Any:
-    """The arguments as an object, or as the text the model wrote if they are none."""
+def _arguments(call: ToolCallRequest) -> msgspec.Raw | str:
+    """The arguments as JSON, or as the text the model wrote if they are none."""
     try:
-        return msgspec.json.decode(call.arguments)
-    except msgspec.DecodeError:
+        return msgspec.json.decode(call.arguments, type=msgspec.Raw)
+    except NOT_JSON:
         return call.arguments
 
 
@@ -125,4 +126,8 @@ def _message(entry: ContextEntry) -> dict[str, Any]:
 
 
 def to_json(value: Any) -> str:
-    return msgspec.json.encode(value).decode()
+    """The value as JSON. One that cannot be written ends no call."""
+    try:
+        return msgspec.json.encode(value).decode()
+    except NOT_JSON as error:
+        return msgspec.json.encode(f"(not written: {type(error).__name__})").decode()

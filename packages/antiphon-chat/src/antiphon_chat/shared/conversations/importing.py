@@ -16,16 +16,14 @@ from antiphon.errors import ImportFormatError
 from antiphon.history import AgentHistory, HistoryStore
 from antiphon.history.export import ExportHead, head_line, lines_of, read_export
 from antiphon.history.store import ConversationInfo
+from antiphon.json_text import read_json
 from antiphon.repair.messages import format_of_messages
 from antiphon.wire.spec import detect_format
 
 
 def import_conversation(store: HistoryStore, data: bytes, name: str, tags: Sequence[str] = ()) -> ConversationInfo:
     """Store the conversation in a file of that name. Raises `ImportFormatError` or `WireError`; nothing is stored then."""
-    try:
-        value = msgspec.json.decode(data)
-    except msgspec.DecodeError:
-        value = None  # several lines: an export
+    value = read_json(data)  # None if it has several lines: an export
     if isinstance(value, list) or (isinstance(value, dict) and "antiphon" not in value):
         lines: Iterable[bytes] = _lines_of_messages(value, name, tags)
     else:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
+from antiphon.json_text import read_json
 
 _CLOSING = {"{": "}", "[": "]"}
 
@@ -60,15 +60,8 @@ class PartialJson:
 
     def _decode(self) -> Any:
         text = self.text[:-1] if self._is_escaped else self.text
-        value = _decode(text + ('"' if self._is_string else "") + self._closed)
+        value = read_json(text + ('"' if self._is_string else "") + self._closed)
         if value is None and self._cut[1]:  # the last member has no value yet
             end, closed = self._cut
-            value = _decode(self.text[:end] + closed)
+            value = read_json(self.text[:end] + closed)
         return value
-
-
-def _decode(text: str) -> Any:
-    try:
-        return msgspec.json.decode(text)
-    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
-        return None

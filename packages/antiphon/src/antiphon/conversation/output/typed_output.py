@@ -21,6 +21,7 @@ from antiphon.conversation.output.partial_json import PartialJson
 from antiphon.conversation.turn import CORRECTION_CHANNEL, Turn
 from antiphon.errors import ConversationError, InvalidArguments, InvalidOutput, InvalidTool
 from antiphon.history import ModelInputEntry, ModelOutputEntry
+from antiphon.json_text import NOT_JSON
 from antiphon.parts import Text, ToolCallRequest
 from antiphon.tools.executor import ToolExecutor
 from antiphon.tools.registry import ToolRegistry
@@ -204,7 +205,7 @@ def _close_objects(schema: dict[str, Any]) -> dict[str, Any]:
 def _decode(text: str) -> Any:
     try:
         return msgspec.json.decode(text)
-    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError) as error:
+    except NOT_JSON as error:
         raise InvalidOutput(f"it is not valid JSON ({error})") from error
 
 

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from antiphon.errors import StoreError, StoreLocked, ToolError
+from antiphon.json_text import NOT_JSON
 from antiphon.parts import ToolCallResult, ToolExecutionStatus
 from antiphon.tools.builtin.plans import Plan, PlanChange, PlanStatus, PlanStore, PlanTask, TaskDraft, TaskUpdate
 from antiphon.tools.context import Language, ToolContext
@@ -144,7 +145,7 @@ def _data_of(result: ToolCallResult) -> _Data | None:
         return None
     try:
         return msgspec.json.decode(found[1], type=_Data)
-    except msgspec.DecodeError:  # a result that was cut or rewritten on its way: there is still its text to show
+    except NOT_JSON:  # a result that was cut or rewritten on its way: there is still its text to show
         return None
 
 

@@ -21,6 +21,7 @@ from antiphon.http.client.request import (
     Timeouts,
     Transport,
 )
+from antiphon.json_text import NOT_JSON, read_json
 from antiphon.providers.keys.secret import Credential, mask
 from antiphon.text import one_line
 from antiphon.tools.builtin.document_index import DocumentIndex, FoundDocuments, query_terms
@@ -92,7 +93,7 @@ class Tavily:
             raise _refusal(response, body, key)
         try:
             return msgspec.json.decode(body, type=_Answer).results
-        except msgspec.DecodeError:
+        except NOT_JSON:
             raise ToolError(f"{request.host} answered with something that is not a search result; try again") from None
 
 
@@ -108,10 +109,7 @@ def _refusal(response: HttpResponse, body: bytes, key: str) -> ToolError:
 
 def _detail(body: bytes) -> str:
     """The service's own message: `{"detail": {"error": "…"}}`, or plain `detail`."""
-    try:
-        decoded = msgspec.json.decode(body)
-    except msgspec.DecodeError:
-        return ""
+    decoded = read_json(body)
     detail = decoded.get("detail") if isinstance(decoded, dict) else None
     words = detail.get("error") if isinstance(detail, dict) else detail
     return one_line(words)[:200] if isinstance(words, str) else ""

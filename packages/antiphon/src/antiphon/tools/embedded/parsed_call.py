@@ -9,6 +9,8 @@ from typing import Any, TypeAlias
 import msgspec
 from msgspec import Raw, Struct
 
+from antiphon.json_text import NOT_JSON
+
 KnownTools: TypeAlias = Mapping[str, Mapping[str, Any]]
 """The tools on offer: each name, and the schemas of its parameters as far as they are known."""
 
@@ -117,7 +119,7 @@ def _decoded(text: str, shape: Any = Any) -> Any:
     """The value of a JSON text; None if it is not one, or not of this shape."""
     try:
         return msgspec.json.decode(text, type=shape)
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
+    except NOT_JSON:
         return None
 
 

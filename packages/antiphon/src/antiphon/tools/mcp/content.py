@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from antiphon.history import HistoryEntry, ModelInputEntry, ModelOutputEntry
+from antiphon.json_text import NOT_JSON
 from antiphon.parts import Audio, Image, ResultPart, Text, ToolCallResult, ToolExecutionStatus, media_part
 
 if TYPE_CHECKING:
@@ -126,7 +127,7 @@ def _says(part: ResultPart, structured: Any) -> bool:
         return True
     try:
         decoded = msgspec.json.decode(part.text)
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
+    except NOT_JSON:
         return False
     return bool(decoded in (structured, alone))
 
