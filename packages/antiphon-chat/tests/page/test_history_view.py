@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 import antiphon as ap
@@ -46,6 +47,17 @@ def conversation_with(host: str, field: str) -> AgentHistory:
 def test_no_request_of_ours_is_marked_as_a_violation(host: str, field: str) -> None:
     views = provider_bodies(conversation_with(host, field).entries, (LOOK,), ModelRequest())
     assert {name: view["violations"] for name, view in views.items() if view["violations"]} == {}
+
+
+@pytest.mark.parametrize("value", ["1e400", '{"a":' * 600 + "1" + "}" * 600, "[" * 996 + "]" * 996])
+def test_arguments_that_are_hard_to_read_are_shown(value: str) -> None:
+    call = ToolCallRequest("look", "call_1", f'{{"what": {value}}}')
+    history = AgentHistory()
+    history.append(ap.ModelInputEntry.of("Where is the heron?"))
+    history.append(ModelOutputEntry((call,)))
+    for name, view in provider_bodies(history.entries, (LOOK,), ModelRequest()).items():
+        shown = msgspec.json.encode(view["body"])
+        assert value in shown.decode().replace("\\", "").replace(" ", ""), name
 
 
 def test_openai_itself_gets_no_reasoning_back_and_the_loss_is_reported() -> None:

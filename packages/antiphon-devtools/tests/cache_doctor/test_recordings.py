@@ -71,6 +71,8 @@ def test_the_usage_of_a_recorded_stream() -> None:
 def test_a_list_and_a_single_body() -> None:
     assert len(read_recording(json([chat("Hi."), chat("Hi.", "Yes?")]), "a.json")) == 2
     assert read_recording(json(chat("Hi.")), "a.json")[0].format == "openai-chat"
+    huge = json(chat("Hi.")).replace(b"{", b'{"temperature":1e400,', 1)
+    assert read_recording(huge, "a.json")[0].body["messages"] == chat("Hi.")["messages"]
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,6 +27,7 @@ JUNK: list[Any] = [
     True,
     7,
     -1.5,
+    10**400,  # no float holds it
     "",
     "x",
     "\x00",
@@ -52,6 +54,19 @@ def put(value: Any, path: tuple[Any, ...], new: Any) -> Any:
     changed = copy.copy(value)
     changed[path[0]] = put(value[path[0]], path[1:], new)
     return changed
+
+
+@pytest.mark.parametrize("name", SESSIONS)
+def test_a_number_that_no_float_holds_is_kept(tmp_path: Path, name: str) -> None:
+    """A model may write one among the arguments of a call."""
+    text = "\n".join(json.dumps(line) for line in SESSIONS[name]().lines)
+    path = tmp_path / f"{name}.jsonl"
+    path.write_text(text)
+    whole = load_program(name).read(path)
+    path.write_text(
+        text.replace('"', '"a number": 1e400, "', 1) if name == "codex" else text[:-1] + ', "a number": 1e400}'
+    )
+    assert load_program(name).read(path).unreadable == whole.unreadable
 
 
 @pytest.mark.parametrize("name", SESSIONS)

@@ -32,6 +32,7 @@ from antiphon.providers.sent_requests import target_of, write_body
 from antiphon.text import one_line, shorten
 from antiphon.wire import FORMATS, formats
 from antiphon.wire.request import ModelRequest, ToolDefinition
+from antiphon.wire.shapes import decode_json
 from antiphon_chat.shared.in_a_line import call_words
 from antiphon_chat.shared.markdown import blocks_json
 from antiphon_chat.shared.spending import cost_of_entry
@@ -159,14 +160,20 @@ def _view(
     snapshot: AgentHistorySnapshot, target: Origin, tools: tuple[ToolDefinition, ...], settings: ModelRequest
 ) -> dict[str, Any]:
     written = write_body(snapshot, target, tools, settings)
-    body = msgspec.json.decode(written.data)
+    violations: Sequence[object] = ()
+    try:
+        body = decode_json(written.data)
+        violations = formats[target.format].check_request(body, advisories=True, **written.wire_options)
+        body = _shortened(body)
+    except RecursionError:  # nested too deeply to be looked at
+        body = msgspec.Raw(written.data)
     return {
         "model": target.name,
-        "body": _shortened(body),
+        "body": body,
         "bytes": len(written.data),
         "losses": written.report.losses,
         "repairs": written.report.repairs,
-        "violations": formats[target.format].check_request(body, advisories=True, **written.wire_options),
+        "violations": violations,
     }
 
 

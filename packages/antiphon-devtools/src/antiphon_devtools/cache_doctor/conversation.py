@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-import msgspec
 from msgspec import structs
 
 from antiphon.context.tokens import count_text
@@ -13,6 +12,7 @@ from antiphon.prices.table import PriceTable
 from antiphon.providers.sent_requests import sent_requests
 from antiphon.wire import formats
 from antiphon.wire.request import ModelRequest, PromptCaching, ToolDefinition
+from antiphon.wire.shapes import decode_json
 from antiphon_chat.shared.spending import usage_of
 from antiphon_devtools.cache_doctor.doctor import CacheDoctor
 from antiphon_devtools.cache_doctor.outline import outline_prompt
@@ -40,7 +40,7 @@ def examine_conversation(
     )
     for sent in requests:
         answer, target = sent.answer, sent.target
-        body = msgspec.json.decode(sent.data)
+        body = decode_json(sent.data)
         outline = outline_prompt(body, target.format, model=target.model, keeps_text=True, count=count_text)
         at = answer.timestamp
         report = doctor.examine(outline, provider=target.provider, at=None if at is None else at.timestamp())

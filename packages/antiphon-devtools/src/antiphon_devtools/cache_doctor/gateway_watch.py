@@ -11,10 +11,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import msgspec
-
 from antiphon.parts import TokenUsage
 from antiphon.prices.table import PriceTable
+from antiphon.wire.shapes import decode_json
 from antiphon_devtools.cache_doctor.doctor import CacheDoctor
 from antiphon_devtools.cache_doctor.outline import outline_prompt
 from antiphon_devtools.cache_doctor.report import CacheReport
@@ -92,7 +91,7 @@ class CacheWatch:
         data, at = b"".join(body), self._clock()
 
         def examine() -> CacheReport | None:
-            value: Any = msgspec.json.decode(data)
+            value: Any = decode_json(data)
             outline = outline_prompt(value, format_name, model=model)
             return self._doctor.examine(outline, scope=client, provider=provider, at=at)
 

@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
-import msgspec
 from msgspec import Struct
 
 from antiphon.errors import AntiphonError, WireError
@@ -21,6 +20,7 @@ from antiphon.json_text import NOT_JSON, read_json
 from antiphon.parts import TokenUsage
 from antiphon.wire import formats
 from antiphon.wire.delta import UsageReported
+from antiphon.wire.shapes import decode_json
 from antiphon.wire.spec import detect_format
 
 _PATHS = (
@@ -53,7 +53,10 @@ def read_recording(data: bytes, source: str, format_name: str = "") -> list[Reco
     """The requests in a file. `format_name` is for bodies whose format is not clear. Raises `RecordingError`."""
     if not data.strip():
         raise RecordingError(f"{source}: empty file; expected request bodies, one per line, or a HAR")
-    whole = read_json(data)
+    try:
+        whole = decode_json(data)
+    except NOT_JSON:  # several lines
+        whole = None
     if isinstance(whole, dict) and isinstance(whole.get("log"), dict):
         found = list(_read_har(whole["log"], source, format_name))
     elif isinstance(whole, list):
@@ -73,7 +76,7 @@ def _read_lines(data: bytes, source: str, format_name: str) -> Iterator[Recorded
             continue
         where = f"{source}, line {number}"
         try:
-            item = msgspec.json.decode(line)
+            item = decode_json(line)
         except NOT_JSON as error:
             raise RecordingError(f"{where}: not valid JSON: {error}") from None
         yield _read_item(item, where, format_name)

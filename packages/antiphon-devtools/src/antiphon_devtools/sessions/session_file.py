@@ -19,6 +19,7 @@ from msgspec import Struct
 from antiphon.errors import SessionError
 from antiphon.json_text import NOT_JSON
 from antiphon.text import one_line, shorten
+from antiphon.wire.shapes import decode_json
 
 _TITLE_LENGTH = 80
 _HEAD_BYTES = 256 * 1024
@@ -155,7 +156,7 @@ def short_title(text: str) -> str:
 def _decode(data: bytes) -> Any:
     """The value of JSON text, or a string that says what is wrong with it."""
     try:
-        return msgspec.json.decode(data)
+        return decode_json(data)
     except NOT_JSON as error:
         why = str(error)
     try:

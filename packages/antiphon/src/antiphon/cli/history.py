@@ -29,6 +29,7 @@ from antiphon.history.transcript import entry_lines
 from antiphon.json_text import NOT_JSON
 from antiphon.text import one_line
 from antiphon.wire import FORMATS
+from antiphon.wire.shapes import decode_json
 
 _SHOWN_LINES = 12
 
@@ -278,7 +279,7 @@ def _import_file(
 
 def _read_body(where: str, data: bytes, format_name: str) -> MessagesRead:
     try:
-        value = msgspec.json.decode(data)
+        value = decode_json(data)
     except NOT_JSON as error:
         raise StoreError(f"{where}: not valid JSON: {error}") from error
     if not isinstance(value, dict | list):

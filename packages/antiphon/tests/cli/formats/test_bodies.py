@@ -93,6 +93,13 @@ def test_check_prints_one_line_per_violation() -> None:
     assert (code, b"OC-09 advisory" in out) == (0, True)
 
 
+def test_a_number_that_no_float_holds_stays_as_it_is_written() -> None:
+    given = msgspec.json.encode(BROKEN).replace(b"{", b'{"seed":1e400,', 1)
+    assert b"OC-03 error" in antiphon("check", "--format", "openai-chat", given=given)[1]
+    code, out, _ = antiphon("repair", "--format", "openai-chat", given=given)
+    assert (code, b'"seed":1e400' in out) == (0, True)
+
+
 def test_repair_explains_itself() -> None:
     code, out, err = antiphon("repair", "--format", "openai-chat", "--explain", given=BROKEN)
     assert code == 0

@@ -20,6 +20,7 @@ from antiphon.cli.terminal import data_writer, write_error
 from antiphon.errors import AntiphonError, WireError
 from antiphon.private_files import open_private_file
 from antiphon.wire import FORMATS
+from antiphon.wire.shapes import decode_json
 from antiphon.wire.spec import detect_format
 
 _PROGRESS_EVERY = 0.1
@@ -101,7 +102,7 @@ def open_inputs(names: Sequence[str]) -> Iterator[tuple[str, BinaryIO]]:
 
 def _decoded(where: str, data: bytes, format_name: str) -> dict[str, Any]:
     try:
-        value = msgspec.json.decode(data)
+        value = decode_json(data)
     except RecursionError as error:
         raise WireError(f"{where}: nested too deeply to be a body") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
