@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gzip
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from typing import Any
 
 import msgspec
@@ -175,7 +175,52 @@ def test_requests_are_the_same_however_their_bytes_are_cut(names: list[str], dat
     assert [fields_of(incoming) for incoming in requests] == [fields_of(read(REQUESTS[name][0])[0]) for name in names]
 
 
+INSERTED = [
+    b"\r\n",
+    b"\r",
+    b"\n",
+    b" ",
+    b"\0",
+    b":",
+    b"\xff\xfe",
+    b"ffffffff",
+    LENGTH,
+    b"transfer-encoding: chunked\r\n",
+    b"expect: 100-continue\r\n",
+]
+
+
+@st.composite
+def damaged(draw: st.DrawFn) -> bytes:
+    """A request with bytes replaced, removed, inserted, or repeated."""
+    damage = bytearray(REQUESTS[draw(st.sampled_from(sorted(REQUESTS)))][0])
+    for _ in range(draw(st.integers(1, 3))):
+        at, size = draw(st.integers(0, len(damage))), draw(st.integers(0, 5))
+        damage[at : at + size] = draw(st.binary(max_size=3) | st.sampled_from(INSERTED) | st.just(bytes(damage[:40])))
+    return bytes(damage)
+
+
+@given(st.lists(damaged(), min_size=1, max_size=3), st.data())
+def test_damaged_requests_are_read_or_refused_however_their_bytes_are_cut(
+    requests: list[bytes], data: st.DataObject
+) -> None:
+    stream = b"".join(requests)
+    cuts = sorted(data.draw(st.sets(st.integers(0, len(stream)), max_size=8)) | {0, len(stream)})
+    accepted = []
+    for pieces in ([stream], [stream[start:end] for start, end in pairwise(cuts)]):
+        parser, listener = new_parser()
+        for piece in pieces:
+            if not parser.is_finished:
+                parser.feed(piece)
+        assert all(incoming.refusal is None or incoming.refusal.status < 500 for incoming in parser.requests)
+        accepted.append([fields_of(one) for one in takewhile(lambda one: one.refusal is None, parser.requests)])
+        parser.close()
+        assert listener.governor.used == 0
+    assert accepted[0] == accepted[1]
+
+
 REFUSED = {
+    "content type that is no text": (ASK.replace(b"n/json", b"n/\xff\xfe"), 415, r"application/\udcff\udcfe"),
     "WebSocket": (
         b"GET /v1/responses HTTP/1.1\r\nhost: here\r\nconnection: Upgrade\r\nupgrade: websocket\r\n"
         b"sec-websocket-version: 13\r\nsec-websocket-key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n",

@@ -35,7 +35,8 @@ class ResponseParser:
     keeps_alive = False
     """Whether the host accepts another request on the connection."""
     ends_with_connection = False
-    _is_bodiless = False
+    _last_piece = 0
+    """How many pieces of content this read had when the response was complete; those after it belong to another."""
     _decompressor: Decompressor | None = None
     _problem = ""
     _unchecked = 0
@@ -76,9 +77,9 @@ class ResponseParser:
             self._overhead = 0
         if self.is_complete:
             self._parser = None  # it refers to this object
-            if self._is_bodiless and pieces:
+            if len(pieces) > self._last_piece:
                 self.is_overfull = True
-                pieces.clear()
+                del pieces[self._last_piece :]
         if not pieces and self._decompressor is None:
             return b""
         content = pieces[0] if len(pieces) == 1 else b"".join(pieces)
@@ -132,7 +133,7 @@ class ResponseParser:
         self.keeps_alive = "close" not in connection if version == "1.1" else "keep-alive" in connection
         coding = headers.get("transfer-encoding")
         if status in _BODILESS or self._is_for_head:
-            self.is_complete = self._is_bodiless = True
+            self.is_complete = True
             self.keeps_alive &= not self._is_for_head
         elif coding is not None and coding.lower() != "chunked":
             self._problem = self._problem or "the transfer encoding is not supported"
@@ -148,8 +149,9 @@ class ResponseParser:
     def on_message_complete(self) -> None:
         if self._fields and self._unchecked > MAX_HEAD_BYTES:
             self._check_size("trailers")
-        if self.has_head:
+        if self.has_head and not self.is_complete:
             self.is_complete = True
+            self._last_piece = len(self._pieces)
 
     def _check_size(self, what: str) -> None:
         """Limit the fields of a head or of the trailers; what came in a few bytes need not be counted."""

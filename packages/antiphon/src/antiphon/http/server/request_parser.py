@@ -273,7 +273,7 @@ class RequestParser:
         incoming.max_body = limit = min(service.limits.max_body_bytes, handler.max_body)
         content_type = headers.get("content-type", "")
         if content_type != "application/json" and not is_json_type(content_type):
-            message = f"unsupported content type {content_type[:80]}; send content-type: application/json"
+            message = f"unsupported content type {content_type[:80]!r}; send content-type: application/json"
             self._drop_body(incoming, Refusal(415, message))
         elif incoming.length is not None and incoming.length > limit:
             self._drop_body(incoming, service.body_too_large(request.path, limit))
