@@ -25,7 +25,7 @@ from antiphon.tools.embedded import EmbeddedCalls
 from antiphon.wire import Format
 from antiphon.wire.delta import Failed, Finished, ModelOutputDelta, PartDelta, Started, UsageReported
 from antiphon.wire.loss import Loss
-from antiphon.wire.output import ProviderError
+from antiphon.wire.output import NOT_AN_ANSWER, ProviderError
 from antiphon.wire.streams.sse import MAX_EVENT, SseReader
 from antiphon.wire.tools.call_restorer import CallRestorer
 from antiphon_gateway.generate.answer_keeper import AnswerRecording
@@ -220,7 +220,9 @@ class Same:
         partial = self._partial
         if not partial and data.endswith(b"\n\n"):
             return data
-        overlap = partial[-1][-2:] if partial else b""  # the blank line may be cut in two
+        overlap = partial[-1][-2:] if partial else b""  # the blank line may be cut, between each of its bytes
+        if len(overlap) == 1 and len(partial) > 1:
+            overlap = partial[-2][-1:] + overlap
         joined = overlap + data
         end = max(joined.rfind(blank) + len(blank) if blank in joined else 0 for blank in _BLANK_LINES) - len(overlap)
         if end <= 0:
@@ -250,7 +252,7 @@ class Same:
         has_usage = False
         if deltas:
             if isinstance(deltas[-1], Failed) and self._must_replace(deltas[-1].error):
-                raise self._failure(deltas)
+                raise self._failure(deltas, events)
             if self._continuation is not None:
                 self._continuation.feed(deltas)
             self._record.observe(deltas)
@@ -268,8 +270,9 @@ class Same:
             events = self._model.feed(events)
             if self._model.is_done:
                 self._model = None
-        self._first = self._first or (events if b"data:" in events else b"")
-        self._last = events
+        if b"data:" in events:  # not of comments alone
+            self._first = self._first or events
+            self._last = events
         if self._normalizer is not None:
             events = self._normalizer.feed(events)
         if self._hides_usage and has_usage:
@@ -283,20 +286,28 @@ class Same:
         return framed + self._frame.close() if is_last else framed
 
     def _must_replace(self, error: ProviderError) -> bool:
-        """Whether an error of the upstream must not pass in its own bytes: it quotes our secret, or another target continues."""
-        return self._continuation is not None or self._scrub(error) is not error
+        """Whether the bytes of an error must not pass: they quote our secret, are no event, or another target continues."""
+        return self._continuation is not None or error.code == NOT_AN_ANSWER or self._scrub(error) is not error
 
-    def _failure(self, deltas: list[ModelOutputDelta]) -> StreamFailed:
-        """How the stream failed. Where another target may go on, its channel has written what came before the failure."""
+    def _failure(self, deltas: list[ModelOutputDelta], events: bytes = b"") -> StreamFailed:
+        """How the stream failed, with what came before that. Where another target may go on, its channel has written it."""
         *before, failed = deltas
         assert isinstance(failed, Failed)
         error, continuation = self._scrub(failed.error), self._continuation
         if continuation is None or self._translate is None or not continuation.accepts(error):
-            self._record.observe(before)
-            return StreamFailed(error)
+            return StreamFailed(error, self._pass_on(self._before_failure(events), before))
         following = self._following = self._translate()
         following.resume(continuation.shown, self._reader)
         return StreamFailed(error, following.write(before))
+
+    def _before_failure(self, events: bytes) -> bytes:
+        """The events before the one that is an error, or cannot be read."""
+        passed = []
+        for event in split_events(events):
+            if any(isinstance(delta, Failed) for delta in self._wire.stream_reader().feed(event)):
+                break
+            passed.append(event)
+        return b"".join(passed)
 
 
 class Translate:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
 
 import pytest
@@ -158,6 +159,47 @@ def test_an_error_that_repeats_a_secret_is_replaced(name: str) -> None:
     error = read(name, got).error
     assert error is not None
     assert "hidden" in error.message
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("crlf", [False, True], ids=["LF", "CRLF"])
+def test_an_event_passes_as_soon_as_its_last_byte_has_come(name: str, crlf: bool) -> None:
+    stream = written(name, ["rain "] * 5, "end")
+    if crlf and b"\r" not in stream:
+        stream = stream.replace(b"\n", b"\r\n")
+    border = border_after(stream, 0)
+    channel = same(name, Record(request_id="r"))
+    got = channel.begin(begun(name, stream[:border]))
+    while border < len(stream):
+        end = border_after(stream, border)
+        for at in range(border, end):
+            got += channel.feed(stream[at : at + 1])
+        assert got == stream[:end]
+        border = end
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_an_event_that_cannot_be_read_is_replaced_by_an_error(name: str) -> None:
+    stream = written(name, ["rain "] * 5, "end")
+    border = border_after(stream, len(stream) // 2)
+    damaged = b'data: {"id": "1", "choices": [{"delta": {"content": \n\n'
+    got = play(same(name, Record(request_id="r")), name, stream[:border] + damaged, stream[border:])
+    assert got.startswith(stream[:border])
+    assert damaged not in got
+    assert stream[border:] not in got
+    error = read(name, got).error
+    assert error is not None
+    assert "invalid stream" in error.message
+
+
+@pytest.mark.parametrize(
+    ("name", "number"), [("openai-responses", "sequence_number"), ("gemini-interactions", "event_id")]
+)
+def test_an_error_after_a_comment_is_numbered_after_the_last_event(name: str, number: str) -> None:
+    stream = written(name, ["rain "], "cut")
+    got = play(same(name, Record(request_id="r")), name, stream, b": keep-alive\n\n", ends=False)
+    numbers = [int(found) for found in re.findall(rb'"%b":"?(\d+)' % number.encode(), got)]
+    assert numbers == list(range(len(numbers)))
 
 
 @pytest.mark.parametrize("name", ["openai-chat", "anthropic"])

@@ -220,7 +220,7 @@ def test_damaged_requests_are_read_or_refused_however_their_bytes_are_cut(
 
 
 REFUSED = {
-    "content type that is no text": (ASK.replace(b"n/json", b"n/\xff\xfe"), 415, r"application/\udcff\udcfe"),
+    "content type that is not text": (ASK.replace(b"n/json", b"n/\xff\xfe"), 415, r"application/\udcff\udcfe"),
     "WebSocket": (
         b"GET /v1/responses HTTP/1.1\r\nhost: here\r\nconnection: Upgrade\r\nupgrade: websocket\r\n"
         b"sec-websocket-version: 13\r\nsec-websocket-key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n",
