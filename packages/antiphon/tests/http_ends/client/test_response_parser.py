@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.http.client.response_parser import MalformedResponse, ResponseParser
-from http_ends.client.test_client import CHUNKED, CHUNKS, CONTENT, FRAMED, LENGTH, OK, PACKED
+from http_ends.client.raw_host import CONTENT, LENGTH, OK
+from http_ends.client.test_client import CHUNKED, CHUNKS, FRAMED, PACKED
 
 RESPONSES = [
     *FRAMED.values(),
