@@ -342,13 +342,14 @@ class Translate:
         self._frame = None if frame.is_plain else frame
         self._scrub = scrub
         self._writer = wire.stream_writer(model)
-        self._restorer = None if restorer.is_noop else restorer
+        self._restorer = restorer
         self._id_of = id_of
         self._hides_usage = hides_usage  # a chat client that did not request it may fail on a chunk without choices
         self._settings = settings  # of the request, where responses repeat them
         self._calls = calls
         self._recording = recording
         self._is_plain = self._frame is None and recording is None
+        self._passes_text = self._is_plain and calls is None
         self._continuation = continuation
 
     @property
@@ -392,6 +393,8 @@ class Translate:
             self.is_ending = self.is_finished or any(isinstance(delta, Finished) for delta in deltas)
         if self._calls is not None:
             deltas = [read for delta in deltas for read in self._calls.feed(delta)]
+        if self._passes_text and type(last) is PartDelta and len(deltas) == 1 and not self._restorer.buffered:
+            return self._writer.write_all(deltas)  # most events: nothing of them is named, restored or kept
         written = self._encoded(deltas)
         if error is not None:
             raise StreamFailed(error, written)  # in no variable: its frames hold the request, and would hold it
@@ -408,21 +411,19 @@ class Translate:
         return self
 
     def _encoded(self, deltas: list[ModelOutputDelta]) -> bytes:
-        write, restorer, pieces = self._writer.write, self._restorer, []
-        sent: list[ModelOutputDelta] = []
-        for delta in deltas:
+        restorer, is_text = self._restorer, True
+        for place, delta in enumerate(deltas):
             kind = type(delta)
-            if kind is Started or kind is Finished:
-                delta = self._named(delta)  # type: ignore[arg-type]
-            elif kind is UsageReported and self._hides_usage:
-                continue
-            sent.append(delta)
-            if restorer is None:
-                pieces.append(write(delta))
-            else:
-                pieces += map(write, restorer.delta(delta))
-        written = b"".join(pieces)
-        return written if self._is_plain else self._framed(sent, written)
+            if kind is not PartDelta:
+                is_text = False
+                if kind is Started or kind is Finished:
+                    deltas = [*deltas[:place], self._named(delta), *deltas[place + 1 :]]  # type: ignore[arg-type]
+        if self._hides_usage and not is_text:
+            deltas = [delta for delta in deltas if type(delta) is not UsageReported]
+        # Text stays as it is while no arguments are held back.
+        restored = deltas if is_text and not restorer.buffered else restorer.deltas(deltas)
+        written = self._writer.write_all(restored)
+        return written if self._is_plain else self._framed(deltas, written)
 
     def _framed(self, deltas: list[ModelOutputDelta], written: bytes) -> bytes:
         if self._frame is not None:

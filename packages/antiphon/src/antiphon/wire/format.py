@@ -97,6 +97,9 @@ class StreamWriter(Protocol):
     losses: list[Loss]
 
     def write(self, delta: ModelOutputDelta) -> bytes: ...
+    def write_all(self, deltas: Iterable[ModelOutputDelta]) -> bytes:
+        """The same for some deltas."""
+
     def resume(self, first: bytes, last: bytes) -> None:
         """Go on with a stream that the upstream began with the event `first`, up to the events `last`."""
 

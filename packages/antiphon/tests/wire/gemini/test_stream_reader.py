@@ -43,6 +43,27 @@ def chunk(*parts: Any, finish: str | None = None, **rest: Any) -> dict[str, Any]
     return {"candidates": [candidate], "responseId": "r", "modelVersion": "m", **rest}
 
 
+@pytest.mark.parametrize("last", [None, [], [{"promptTokenCount": 9}], 3, "x"])
+def test_the_last_usage_that_is_an_object_counts(last: Any) -> None:
+    counts = [{"promptTokenCount": 100}, {"promptTokenCount": 100, "candidatesTokenCount": 50}]
+    chunks = [chunk({"text": "a"}, usageMetadata=usage) for usage in counts]
+    for ending in (
+        chunk({"text": "b"}, finish="STOP", usageMetadata=last),
+        chunk({"functionCall": {"name": "f"}}, usageMetadata=last),
+    ):
+        usage = assembled(read(as_events([*chunks, ending, chunk({"text": "c"}, finish="STOP")]))).usage
+        assert usage is not None
+        assert usage.completion_tokens == 50
+
+
+@pytest.mark.parametrize("odd", [None, [], 3])
+def test_a_name_of_the_answer_is_not_replaced_by_what_is_none(odd: Any) -> None:
+    odd_chunk = chunk({"text": "b"}, finish="STOP") | {"responseId": odd, "modelVersion": odd}
+    data = as_events([chunk({"text": "a"}), odd_chunk])
+    output = assembled(read(data))
+    assert (output.id, output.model, output.native) == ("r", "m", None)
+
+
 def test_events_and_the_array_give_the_same() -> None:
     parts_seen = dict(streams())
     both = [name for name in parts_seen if f"{name}.array" in parts_seen]

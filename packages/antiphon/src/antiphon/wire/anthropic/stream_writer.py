@@ -41,11 +41,11 @@ _INPUT = ("input_json_delta", "partial_json")
 
 
 class _Block(OpenPart):
-    """The block of a part. `before` stands before its text, once that can be written as it comes."""
+    """The block of a part; `before` is set once its text can be written as it comes."""
 
     opening: dict[str, Any] = field(default_factory=dict)
     number: int = -1  # once it is started
-    before: bytes = b""
+    after: bytes = _END
     signature: str = ""
     is_object: bool | None = None  # of arguments: not known before the first character that is not blank
     has_input: bool = False  # of a freeform call
@@ -130,11 +130,11 @@ class StreamWriter(EventWriter[_Block]):
         self._start_block(part)
         self._out.append(self._before_delta(part, kind, name) + encode_line(value) + _END)
 
-    def _on_text(self, part: _Block, text: str) -> bytes:
-        if part.before:
-            return part.before + encode_line(text) + _END
+    def _on_text(self, part: _Block, text: str) -> None:
         given = part.part
-        if type(given) is not ToolCallRequest:
+        if part.before:
+            super()._on_text(part, text)
+        elif type(given) is not ToolCallRequest:
             self._emit_delta(part, *_GROWTH[type(given)], text)
         elif given.freeform:
             quoted = encode_line(text).decode()[1:-1]
@@ -146,8 +146,7 @@ class StreamWriter(EventWriter[_Block]):
                 part.is_object = start.startswith("{")
                 if part.is_object:
                     part.before = self._before_delta(part, *_INPUT)
-                    return part.before + encode_line(part.text) + _END
-        return self._take()
+                    super()._on_text(part, part.text)
 
     def _on_extension(self, part: _Block, native: NativeExtras) -> None:
         self._extend(part, self.losses.take_extras(native, FORMAT))
@@ -187,7 +186,7 @@ class StreamWriter(EventWriter[_Block]):
         if isinstance(given, Text):
             text = _Block(part.index, Text(""))
             self._on_part(text)
-            self._out.append(self._on_text(text, given.text))
+            self._on_text(text, given.text)
             self._on_part_end(text)
         else:
             report_unsupported(given, self.losses)

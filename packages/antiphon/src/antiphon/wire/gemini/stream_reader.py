@@ -35,10 +35,10 @@ from antiphon.wire.shapes import INVALID, Shape, decode_json
 from antiphon.wire.shared_google import parse_time
 from antiphon.wire.streams.json_array import JsonStreamReader
 from antiphon.wire.streams.reader import CUT, CandidateReader
-from antiphon.wire.streams.sse import SseEvent
 from antiphon.wire.tools.call_ids import CallIdTracker
 
 NO_USAGE = msgspec.Raw()
+(_BRACE,) = b"{"
 """The usage of a chunk without usage."""
 MALFORMED_STREAM = ProviderError("invalid stream: not JSON", "server", code=NOT_AN_ANSWER)
 
@@ -95,17 +95,15 @@ class StreamReader(CandidateReader[TextChunk, Candidate]):
         del problem
         self._fail(CUT if self._is_closing else MALFORMED_STREAM)
 
-    def _read(self, events: list[SseEvent]) -> None:
-        super()._read(events)
-        if self._chunks.is_broken:
-            self._fail(MALFORMED_STREAM)
-
     def _read_event(self, chunk: TextChunk) -> None:
         if not self._is_started or (chunk.create_time is not None and chunk.create_time != self._create_time):
             self._create_time = chunk.create_time
             time = {} if chunk.create_time is None else {"createTime": chunk.create_time}
             self._read_head({"modelVersion": chunk.model_version, "responseId": chunk.response_id, **time}, {})
         if chunk.usage_metadata is not NO_USAGE:
+            if memoryview(chunk.usage_metadata)[0] != _BRACE:
+                self._read_odd(self._given)
+                return
             self._usage = chunk.usage_metadata
             if self._reported is None:
                 self._report_usage()
@@ -161,18 +159,19 @@ class StreamReader(CandidateReader[TextChunk, Candidate]):
             self._started = Started(response_id, model, parse_time(time), FORMAT, native)
             self._calls = CallIdTracker(response_id)
             self._begin(self._started)
-        elif fields.get("createTime") == gemini_extras(self._started.native).get("createTime"):
-            fields.pop("createTime", None)
+        else:
+            if fields.get("createTime") == gemini_extras(self._started.native).get("createTime"):
+                fields.pop("createTime", None)
+            if self._started.model:
+                unknown.pop("modelVersion", None)
+            if self._started.id:
+                unknown.pop("responseId", None)
         self._response_fields.update(fields)
         self._response_fields.update(unknown)
 
     def _report_usage(self) -> None:
         if type(self._usage) is msgspec.Raw:
             self._usage = decode_json(self._usage)
-            if type(self._usage) is not dict:
-                if self._usage is not None:
-                    self._response_fields["usageMetadata"] = self._usage
-                self._usage = self._reported
         if self._usage is not None and self._usage is not self._reported:
             usage = read_usage(self._usage)
             if usage is not None:

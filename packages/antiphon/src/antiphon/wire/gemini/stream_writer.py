@@ -59,12 +59,13 @@ class StreamWriter(EventWriter[OpenPart]):
                 self._writer.report_refusal()
             self._extend_text(part, part.part.native)
 
-    def _on_text(self, part: OpenPart, text: str) -> bytes:
+    def _on_text(self, part: OpenPart, text: str) -> None:
         kind = type(part.part)
         if kind is ToolCallRequest:
             part.pieces.append(text)
-            return b""
-        return self._chunk(part.candidate, {"text": text, "thought": True} if kind is Thinking else {"text": text})
+        else:
+            written = {"text": text, "thought": True} if kind is Thinking else {"text": text}
+            self._out.append(self._chunk(part.candidate, written))
 
     def _on_extension(self, part: OpenPart, native: NativeExtras) -> None:
         if type(part.part) is ToolCallRequest:

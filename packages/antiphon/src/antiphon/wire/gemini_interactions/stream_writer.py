@@ -31,7 +31,6 @@ class _Part(OpenPart):
     """An open part, the index of its step, and whether it has text."""
 
     step: int = -1
-    has_text: bool = False
 
 
 class StreamWriter(ItemWriter[_Part]):
@@ -95,9 +94,8 @@ class StreamWriter(ItemWriter[_Part]):
                 self._delta(index, content)
             self._emit("step.stop", {"index": index})
 
-    def _on_text(self, part: _Part, text: str) -> bytes:
+    def _on_text(self, part: _Part, text: str) -> None:
         given = part.part
-        part.has_text = True
         if type(given) is Thinking:
             self._delta(part.step, {"type": "thought_summary", "content": {"type": "text", "text": text}})
         elif type(given) is not ToolCallRequest:
@@ -106,7 +104,6 @@ class StreamWriter(ItemWriter[_Part]):
             part.pieces.append(text)  # it is not JSON, and becomes a string in an object
         else:
             self._delta(part.step, {"type": "arguments_delta", "arguments": text})
-        return self._take()
 
     def _on_part_end(self, part: _Part) -> None:
         given = part.part

@@ -31,7 +31,7 @@ from antiphon.wire.output import ModelOutput, lose_stop_sequence
 from antiphon.wire.request import Message, ModelRequest
 from antiphon.wire.rules import each, json_type_name
 from antiphon.wire.spec import FormatSpec, SequenceRule
-from antiphon.wire.streams.sse import SseEvent
+from antiphon.wire.streams.sse import SseEvent, SseReader
 from antiphon.wire.streams.writer import encode_line
 
 __all__ = ["read_error", "write_error"]
@@ -173,8 +173,17 @@ def _completion_id(answer_id: str) -> str:
 class StreamReader(ChatStreamReader):
     """Reads an upstream's stream: each chunk is reshaped for the reader of Chat Completions."""
 
-    def _read(self, events: list[SseEvent]) -> None:
-        super()._read([SseEvent(event.event, _reshaped(event.data)) for event in events])
+    def __init__(self) -> None:
+        super().__init__()
+        self._source = self._bytes = _ReshapedEvents()
+
+
+class _ReshapedEvents(SseReader):
+    def feed(self, data: bytes) -> list[SseEvent]:
+        return [SseEvent(event.event, _reshaped(event.data)) for event in super().feed(data)]
+
+    def close(self) -> list[SseEvent]:
+        return [SseEvent(event.event, _reshaped(event.data)) for event in super().close()]
 
 
 def _reshaped(data: bytes) -> bytes:
@@ -218,8 +227,9 @@ class StreamWriter(ChatStreamWriter):
         part.before = b"data: " + encode_line(self._head)[:-1] + b',"choices":[{"text":'
         part.after = b',"index":%d,"logprobs":null,"finish_reason":null}]}\n\n' % part.candidate
 
-    def _on_text(self, part: ChatPart, text: str) -> bytes:
-        return part.before and part.before + encode_line(text) + part.after
+    def _on_text(self, part: ChatPart, text: str) -> None:
+        if part.before:
+            super()._on_text(part, text)
 
     def _on_extension(self, part: ChatPart, native: NativeExtras) -> None:
         if part.before:

@@ -284,12 +284,12 @@ class StreamWriter(EventWriter[OpenPart]):
         del part
         self.losses.report_extras(native)
 
-    def _on_text(self, part: OpenPart, text: str) -> bytes:
+    def _on_text(self, part: OpenPart, text: str) -> None:
         kind = type(part.part)
         if kind is ToolCallRequest:
             part.pieces.append(text)
-            return b""
-        return self._line(thinking=text) if kind is Thinking else self._line(text)
+        else:
+            self._out.append(self._line(thinking=text) if kind is Thinking else self._line(text))
 
     def _on_part_end(self, part: OpenPart) -> None:
         if type(part.part) is ToolCallRequest:

@@ -244,9 +244,12 @@ class ChoiceReader:
             if fragment is None:
                 numbers.append(-1)
                 continue
-            called, others = _called(fragment, more)
+            called, others = fragment.function or fragment.custom, _NOTHING
+            if called is None:
+                called, others = _loose_called(fragment, more)
             call = self._call_of(fragment, called, offset if len(fragments) > 1 else None)
-            self._add(call, fragment, called)
+            if not call.id or not call.name or fragment.custom is not None:
+                self._add(call, fragment, called)
             if others or not more.keys() <= {"function", "custom"}:
                 self._extend(call, {name: more[name] for name in more if name not in ("function", "custom")}, others)
             self._start_and_append(call, called)
@@ -301,18 +304,15 @@ class ChoiceReader:
         arguments = called.input if call.freeform else called.arguments
         if type(arguments) is str:
             if arguments:
-                self._append(call, arguments)
+                call.pieces.append(arguments)
+                if call.number < 0:
+                    call.pending.append(arguments)
+                else:
+                    self._parts.deltas.append(PartDelta(call.number, arguments))
         elif type(arguments) is dict:
             if call.merged is None:
                 call.merged = {}
             _merge_object(call.merged, arguments)
-
-    def _append(self, call: _Call, arguments: str) -> None:
-        call.pieces.append(arguments)
-        if call.number < 0:
-            call.pending.append(arguments)
-        else:
-            self._parts.deltas.append(PartDelta(call.number, arguments))
 
     def _extend(self, call: _Call, own: dict[str, Any], more: dict[str, Any]) -> None:
         """Add what a fragment has beside the known fields, and what its function has."""
@@ -380,11 +380,8 @@ class ChoiceReader:
         return Finished(reason, candidate=self._number, native=native)
 
 
-def _called(fragment: CallFragment, more: dict[str, Any]) -> tuple[CalledFragment, dict[str, Any]]:
-    """What a fragment says about the function, and fields of it that have no place."""
-    called = fragment.function or fragment.custom
-    if called is not None:
-        return called, _NOTHING
+def _loose_called(fragment: CallFragment, more: dict[str, Any]) -> tuple[CalledFragment, dict[str, Any]]:
+    """What a fragment whose function does not fit says about it, and fields that have no place."""
     for name in ("function", "custom"):
         if type(more.get(name)) is dict:
             fitted = CALLED.fit(more[name])

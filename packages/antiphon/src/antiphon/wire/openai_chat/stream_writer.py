@@ -37,9 +37,6 @@ class ChatPart(OpenPart):
     """What surrounds the text of a part."""
 
     call: int = 0
-    before: bytes = b""
-    after: bytes = b""
-    is_empty: bool = True
     annotations: Any = None  # written at the end: clients read such a list only once
     has_own_annotations: bool = False
     aliases: tuple[str, ...] = ()  # fields that all get the text
@@ -68,11 +65,11 @@ class StreamWriter(EventWriter[ChatPart]):
         self._parts_by_choice: dict[int, list[OutputPart]] = {}
         self._counts: Counter[tuple[int, type]] = Counter()  # how many parts of a type each choice has
 
-    def _on_text(self, part: ChatPart, text: str) -> bytes:
-        part.is_empty = False
+    def _on_text(self, part: ChatPart, text: str) -> None:
         if part.aliases:
-            return self._chunk(part.candidate, dict.fromkeys(part.aliases, text))
-        return part.before + encode_line(text) + part.after
+            self._add(part.candidate, dict.fromkeys(part.aliases, text))
+        else:
+            super()._on_text(part, text)
 
     def _on_error(self, error: ProviderError) -> None:
         self._emit(write_error(error))
@@ -140,7 +137,8 @@ class StreamWriter(EventWriter[ChatPart]):
         fields = spelled if spelled and spelled[0] in REASONING_FIELDS else REASONING_FIELDS[:1]
         if len(fields) > 1:
             opened.aliases = fields
-        self._wrap(opened, f'{{"{fields[0]}":', "}")
+        else:
+            self._wrap(opened, f'{{"{fields[0]}":', "}")
         self._add(opened.candidate, {} if part.source == THINKING_BLOCK else own)
 
     def _wrap(self, opened: ChatPart, before: str, after: str) -> None:
@@ -175,7 +173,7 @@ class StreamWriter(EventWriter[ChatPart]):
         self._add(part.candidate, {"tool_calls": [{"index": part.call, **own}]} if is_call else own)
 
     def _on_part_end(self, part: ChatPart) -> None:
-        if part.is_empty and type(part.part) is ToolCallRequest and not part.part.freeform:
+        if not part.has_text and type(part.part) is ToolCallRequest and not part.part.freeform:
             self._out.append(part.before + b'"{}"' + part.after)
         elif part.annotations:
             self._add(part.candidate, {"annotations": part.annotations})

@@ -138,7 +138,7 @@ class StreamWriter(ItemWriter[_Part]):
         item.open_parts += 1
         self._emit("response.content_part.added", {**part.place, "part": _EMPTY_CONTENT[type(given)]})
 
-    def _on_text(self, part: _Part, text: str) -> bytes:
+    def _on_text(self, part: _Part, text: str) -> None:
         if not part.pieces and type(part.part) is Thinking:
             empty = {"type": "summary_text", "text": ""}
             self._emit("response.reasoning_summary_part.added", {**part.place, "part": empty})
@@ -147,7 +147,6 @@ class StreamWriter(ItemWriter[_Part]):
             self._emit(part.delta, {**part.place, "delta": text, "logprobs": []})
         else:
             self._emit(part.delta, {**part.place, "delta": text})
-        return self._take()
 
     def _on_whole(self, part: _Part) -> None:
         self._end_messages()

@@ -33,6 +33,8 @@ _LAST_LINE = b"\n}"
 _skip_value = msgspec.json.Decoder(msgspec.Raw).decode
 _TO_QUOTE = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
 _BRACE = re.compile(r'\\.|["{}]', re.DOTALL)
+_BROKEN = SseEvent(b"", b"}")
+"""What cannot be read: the array holds something else than objects, and nothing more of it is looked at."""
 _OPEN, _CLOSE, _QUOTE, _ARRAY, _ARRAY_END = b'{}"[]'
 
 
@@ -69,11 +71,6 @@ class JsonStreamReader:
         return self._kind.is_complete if isinstance(self._kind, _ArrayReader) else True
 
     @property
-    def is_broken(self) -> bool:
-        """Whether the array holds something else than objects, so that nothing more can be read."""
-        return isinstance(self._kind, _ArrayReader) and self._kind.is_broken
-
-    @property
     def rest(self) -> bytes:
         """The bare JSON after the last event, which is a failing server's error."""
         return bytes(self._kind.bare) if isinstance(self._kind, SseReader) else b""
@@ -89,14 +86,15 @@ class _ArrayReader:
         self._is_in_string = False
         self._is_array: bool | None = None
         self._is_closed = False
-        self.is_broken = False
+        self._is_broken = False
 
     @property
     def is_complete(self) -> bool:
         return self._depth == 0 and (self._is_closed or not self._is_array)
 
     def feed(self, data: bytes) -> list[SseEvent]:
-        if self._is_closed or self.is_broken:
+        has_ended = self._is_closed or self._is_broken
+        if has_ended:
             return []
         buffer = self._buffer
         buffer += data
@@ -126,6 +124,8 @@ class _ArrayReader:
         self._at -= start
         if len(buffer) > MAX_EVENT:
             raise SseOverflow
+        if self._is_broken:
+            found.append(_BROKEN)
         return found
 
     def close(self) -> list[SseEvent]:
@@ -149,14 +149,14 @@ class _ArrayReader:
         buffer = self._buffer
         match = _BETWEEN.match(buffer, self._at)
         at = self._at = match.end() if match else self._at
-        if at == len(buffer) or self._is_closed or self.is_broken:
+        if at == len(buffer) or self._is_closed or self._is_broken:
             return False
         if buffer[at] == _ARRAY_END and self._is_array:
             self._is_closed = True
             self._at = len(buffer)
             return False
-        self.is_broken = buffer[at] != _OPEN
-        return not self.is_broken
+        self._is_broken = buffer[at] != _OPEN
+        return not self._is_broken
 
     def _scan_to_end(self) -> bool:
         """Move past the brace that closes the object; False if it has not arrived."""

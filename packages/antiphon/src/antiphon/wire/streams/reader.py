@@ -131,18 +131,30 @@ class EventReader(Generic[Event]):
         self._is_started = False
         self._is_over = False
         self._is_closing = False
+        self._given = SseEvent(b"", b"")
+        """The event that is read, for what its struct does not name."""
 
     def feed(self, data: bytes) -> list[ModelOutputDelta]:
         """The deltas that these bytes complete."""
-        if self._is_over:
+        was_over = self._is_over
+        if was_over:
             return []
         try:
-            events = self._source.feed(data)
+            events = self._source.close() if self._is_closing else self._source.feed(data)
         except SseOverflow:
+            events = []
             self._malformed("event too long")
-        else:
-            if events:
-                self._read(events)
+        decode = self._decode
+        for given in events:
+            self._given = given
+            try:
+                event = decode(given.data)
+            except INVALID:
+                self._read_odd(given)
+            else:
+                self._read_event(event)
+            if self._is_over:
+                break
         parts = self.parts
         taken, parts.deltas = parts.deltas, []
         if taken:
@@ -151,26 +163,13 @@ class EventReader(Generic[Event]):
 
     def close(self) -> list[ModelOutputDelta]:
         """The stream ended: the deltas still pending, and `Failed` if it was not complete."""
-        if not self._is_over:
-            self._is_closing = True
-            self._read(self._source.close())
+        self._is_closing = True
+        deltas = self.feed(b"")
         if not self._is_over:
             self._end_of_stream()
-        taken, self.parts.deltas = self.parts.deltas, []
-        return taken
-
-    def _read(self, events: list[SseEvent]) -> None:
-        """Read events, up to the end of the answer."""
-        decode = self._decode
-        for given in events:
-            try:
-                event = decode(given.data)
-            except INVALID:
-                self._read_odd(given)
-            else:
-                self._read_event(event)
-            if self._is_over:
-                return
+            deltas += self.parts.deltas
+            self.parts.deltas = []
+        return deltas
 
     def _read_event(self, event: Event) -> None:
         raise NotImplementedError
@@ -289,23 +288,13 @@ class NamedEventReader(EventReader[AnyEvent]):
         super().__init__(SseReader(), msgspec.json.Decoder(event).decode)
         self._event = event
         self._handlers = handlers
-        self._data = b""
-        """The event that is read, for what its struct does not name."""
 
-    def _read(self, events: list[SseEvent]) -> None:
-        decode, handlers = self._decode, self._handlers
-        for given in events:
-            data = given.data
-            try:
-                event = decode(data)
-                handler = handlers[event.type]  # type: ignore[index]  # None finds nothing
-            except (*INVALID, KeyError):
-                self._read_odd(given)
-            else:
-                self._data = data
-                handler(self, event)
-            if self._is_over:
-                return
+    def _read_event(self, event: AnyEvent) -> None:
+        handler = self._handlers.get(event.type)  # type: ignore[arg-type]  # None finds nothing
+        if handler is None:
+            self._read_odd(self._given)
+        else:
+            handler(self, event)
 
     def _read_object(self, name: bytes, value: dict[str, Any]) -> None:
         event = fit_loosely(self._event, value)
@@ -313,12 +302,11 @@ class NamedEventReader(EventReader[AnyEvent]):
         if kind is None:
             kind = "error" if event.error is not None else name.decode("utf-8", "replace")
         if kind in self._handlers:
-            self._data = msgspec.json.encode(value)
             self._handlers[kind](self, event)
 
     def _fields(self) -> dict[str, Any]:
         """All fields of the event that is read."""
-        fields: dict[str, Any] = decode_json(self._data)
+        fields: dict[str, Any] = decode_json(self._given.data)
         return fields
 
 

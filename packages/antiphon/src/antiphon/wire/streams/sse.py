@@ -45,11 +45,23 @@ class SseReader:
         """JSON without `data:` after the last event: a server that fails may send its error so."""
 
     def feed(self, data: bytes) -> list[SseEvent]:
+        if (
+            self._is_between and not self.bare
+        ):  # servers mostly send one event, with a line of data and perhaps its name
+            name, start = b"", 6
+            if data.startswith(b"event: "):
+                line = data.find(b"\n")
+                name, start = data[7:line].strip(), line + 7
+            if data[start - 6 : start] == b"data: ":
+                end = data.find(b"\n", start)
+                if data[end:] == b"\n\n" and b"\r" not in data:
+                    return [SseEvent(name, data[start:end])]
+                if data[end - 1 :] == b"\r\n\r\n" and data.find(b"\r") == end - 1:
+                    return [SseEvent(name, data[start : end - 1])]
+        return self._read_blocks(data)
+
+    def _read_blocks(self, data: bytes) -> list[SseEvent]:
         bare = self.bare
-        if self._is_between and not bare:
-            event = _single_event(data)  # as servers mostly send them
-            if event is not None:
-                return [event]
         if self._is_between and data.endswith(b"\n\n") and b"\r" not in data:
             blocks = data[:-2].split(b"\n\n")
         else:
@@ -133,23 +145,3 @@ class SseReader:
 
 
 _MARK = b"\xef\xbb\xbf"
-
-
-def _single_event(data: bytes) -> SseEvent | None:
-    """The event, if `data` is exactly one, with a line of data and perhaps its name before that."""
-    name = b""
-    if data[:6] == b"data: ":
-        end = data.find(b"\n")
-        if end == len(data) - 3 and data.find(b"\r") == end - 1 and data.endswith(b"\r\n\r\n"):
-            return SseEvent(name, data[6 : end - 1])
-        start = 6
-    elif data[:7] == b"event: ":
-        line = data.find(b"\n")
-        name, start = data[7:line].strip(), line + 7
-        if data[line:start] != b"\ndata: ":
-            return None
-        end = data.find(b"\n", start)
-    else:
-        return None
-    is_whole = end == len(data) - 2 and data[end:] == b"\n\n" and b"\r" not in data
-    return SseEvent(name, data[start:end]) if is_whole else None

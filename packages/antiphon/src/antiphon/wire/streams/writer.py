@@ -13,6 +13,7 @@ is complete. In a sequential format a part waits for the end of the one before i
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -51,8 +52,10 @@ def encode_line(value: Any) -> bytes:
     data = _encode(value)
     if b"\n" in data or b"\r" in data:
         data = msgspec.json.format(data, indent=-1)
-    if data.isascii():
-        return data
+    return data if data.isascii() else _escape_line_ends(data)
+
+
+def _escape_line_ends(data: bytes) -> bytes:
     return (
         data.replace(b"\xe2\x80\xa8", b"\\u2028").replace(b"\xe2\x80\xa9", b"\\u2029").replace(b"\xc2\x85", b"\\u0085")
     )
@@ -67,6 +70,10 @@ class OpenPart(Struct):
     pieces: list[str] = []
     """The text that is kept: of a part that waits, and of one whose format needs it at the end."""
     gained: list[NativeExtras] = []
+    before: bytes = b""
+    after: bytes = b""
+    """The bytes around each text, where a format writes nothing else of it."""
+    has_text: bool = False
     is_waiting: bool = False
     has_ended: bool = False
 
@@ -105,18 +112,30 @@ class EventWriter(Generic[AnyPart]):
 
     def write(self, delta: ModelOutputDelta) -> bytes:
         """The bytes of a delta; there may be none."""
-        if self._has_ended:
-            return b""
-        if type(delta) is not PartDelta:
-            self._write_other(delta)
-            return self._take()
-        part = self._parts.get(delta.index)
-        if part is None or not delta.text:
-            return b""
-        if part.is_waiting:
-            part.pieces.append(delta.text)
-            return b""
-        return self._on_text(part, delta.text)
+        return self.write_all((delta,))
+
+    def write_all(self, deltas: Iterable[ModelOutputDelta]) -> bytes:
+        """The bytes of some deltas."""
+        out, parts = self._out, self._parts
+        for delta in deltas:
+            if self._has_ended:
+                break
+            if type(delta) is not PartDelta:
+                self._write_other(delta)
+                continue
+            part, text = parts.get(delta.index), delta.text
+            if part is None or not text:
+                continue
+            if part.is_waiting:
+                part.pieces.append(text)
+                continue
+            part.has_text = True
+            if part.before:  # nearly all deltas
+                data = _encode(text)
+                out.append(part.before + (data if data.isascii() else _escape_line_ends(data)) + part.after)
+            else:
+                self._on_text(part, text)
+        return out.pop() if len(out) == 1 else self._take()
 
     def close(self) -> bytes:
         """The end of the stream; an error if the answer is not complete."""
@@ -138,11 +157,8 @@ class EventWriter(Generic[AnyPart]):
 
     def _take(self) -> bytes:
         """What was written since the last time."""
-        out = self._out
-        if len(out) == 1:
-            return out.pop()
-        data = b"".join(out)
-        out.clear()
+        data = b"".join(self._out)
+        self._out.clear()
         return data
 
     def _write_other(self, delta: ModelOutputDelta) -> None:
@@ -155,7 +171,8 @@ class EventWriter(Generic[AnyPart]):
         elif isinstance(delta, Started):
             self._begin(delta)
         elif not isinstance(delta, PartDelta):
-            self._begin(Started())
+            if not self._is_begun:
+                self._begin(Started())
             self._write_part(delta)
 
     def _write_part(self, delta: PartStarted | PartExtended | PartEnded | Finished) -> None:
@@ -215,7 +232,8 @@ class EventWriter(Generic[AnyPart]):
         text, part.pieces = part.text, []
         self._on_part(part)
         if text:
-            self._out.append(self._on_text(part, text))
+            part.has_text = True
+            self._on_text(part, text)
         self.losses.part = -1
 
     def _extend_part(self, part: AnyPart, native: NativeExtras) -> None:
@@ -268,9 +286,9 @@ class EventWriter(Generic[AnyPart]):
         """The start of a part that grows, without its text."""
         raise NotImplementedError
 
-    def _on_text(self, part: AnyPart, text: str) -> bytes:
-        """The bytes of more text of a part: nearly all deltas are this."""
-        raise NotImplementedError
+    def _on_text(self, part: AnyPart, text: str) -> None:
+        """More text of a part."""
+        self._out.append(part.before + encode_line(text) + part.after)
 
     def _on_extension(self, part: AnyPart, native: NativeExtras) -> None:
         part.gained.append(native)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from msgspec import structs
 
@@ -50,7 +50,8 @@ class CallRestorer:
                 self._arguments[tool.name] = restore
         for tool in tools:
             self._names[tool.name] = tool.name
-        self._buffered: dict[int, tuple[Callable[[str], str], list[str]]] = {}
+        self.buffered: dict[int, tuple[Callable[[str], str], list[str]]] = {}
+        """The arguments so far that are restored when they are complete. While there are none, text passes as it is."""
 
     @property
     def is_noop(self) -> bool:
@@ -72,6 +73,13 @@ class CallRestorer:
             return output
         return structs.replace(output, parts=parts, others=others)
 
+    def deltas(self, deltas: Iterable[ModelOutputDelta]) -> list[ModelOutputDelta]:
+        """Restore some deltas."""
+        restored: list[ModelOutputDelta] = []
+        for delta in deltas:
+            restored += self.delta(delta)
+        return restored
+
     def delta(self, delta: ModelOutputDelta) -> list[ModelOutputDelta]:
         """Restore a delta. Arguments that must be changed are buffered until they are complete."""
         if isinstance(delta, PartStarted) and isinstance(delta.part, ToolCallRequest):
@@ -80,14 +88,14 @@ class CallRestorer:
                 self._legacy_index, call = delta.index, self._as_legacy(call)
             restore = self._restorer_of(delta.part)
             if restore is not None:
-                self._buffered[delta.index] = restore, [call.arguments]
+                self.buffered[delta.index] = restore, [call.arguments]
                 call = structs.replace(call, arguments="")
             return [delta if call is delta.part else structs.replace(delta, part=call)]
-        if isinstance(delta, PartDelta) and delta.index in self._buffered:
-            self._buffered[delta.index][1].append(delta.text)
+        if isinstance(delta, PartDelta) and delta.index in self.buffered:
+            self.buffered[delta.index][1].append(delta.text)
             return []
-        if isinstance(delta, PartEnded) and delta.index in self._buffered:
-            restore, pieces = self._buffered.pop(delta.index)
+        if isinstance(delta, PartEnded) and delta.index in self.buffered:
+            restore, pieces = self.buffered.pop(delta.index)
             return [PartDelta(delta.index, restore("".join(pieces))), delta]
         return [delta]
 
