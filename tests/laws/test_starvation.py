@@ -72,7 +72,10 @@ def config_of(database: SilentDatabase, upstream: ScriptedServer) -> Config:
         gateway=FAST,
         providers=(ProviderSettings(name="up", preset="compatible", base_url=url, retries=0),),
         models=(ModelSettings(name="m", targets=("up/m",)),),
-        keys=(ClientKeySettings(name="reader", key=hash_key("sk-reader")),),
+        keys=(
+            ClientKeySettings(name="reader", key=hash_key("sk-reader")),
+            ClientKeySettings(name="limited", key=hash_key("sk-limited"), tokens_per_day=1_000_000),
+        ),
         ledger=LedgerSettings(address=database.address),
     )
 
@@ -109,6 +112,24 @@ def test_a_silent_database_does_not_keep_the_ports_closed(database: SilentDataba
         assert ask_model(port, "").status == 401
         database.hang_up()
         until(lambda: ask_model(port, "sk-stored").status == 401, "the failed read of the keys did not end the wait")
+
+
+def test_a_silent_database_does_not_stop_a_client_with_a_budget(database: SilentDatabase) -> None:
+    """What it used is in there: the first request waits a moment for it, and the next ones do not."""
+    with (
+        ScriptedServer(ANSWER) as upstream,
+        serving(config_of(database, upstream), {}) as (port, _),
+        ThreadPoolExecutor(CHATS) as clients,
+    ):
+        began = time.monotonic()
+        first = [clients.submit(ask_model, port, "sk-limited") for _ in range(CHATS)]
+        assert {chat.result(timeout=60).status for chat in first} == {200}
+        between = time.monotonic()
+        assert [ask_model(port, "sk-limited").status for _ in range(CHATS)] == [200] * CHATS
+        ended = time.monotonic()
+        database.hang_up()
+    assert between - began < 2 * MOST_SECONDS, "they waited for the database"
+    assert ended - between < MOST_SECONDS, "they waited for the database again"
 
 
 @pytest.mark.parametrize("has_ids", [True, False])

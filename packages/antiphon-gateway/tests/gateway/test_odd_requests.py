@@ -95,6 +95,25 @@ BODIES = (
 )
 
 
+HEADERS = {
+    "x-forwarded-for": "\xff",
+    "forwarded": 'for="\xff"',
+    "origin": "\xff",
+    "x-request-id": "\xff",
+    "traceparent": "\xff",
+    "tracestate": "\xff",
+    "user-agent": "\xff",
+    "x-antiphon-provider": "\xff",
+    "accept": "text/html; \xff",
+    "if-none-match": "\xff",
+    "host": "\xff",
+    "anthropic-version": "\xff",
+    "content-type": "application/json; charset=\xff",
+    "x-goog-upload-protocol": "\xff",
+}
+"""Bytes that are no UTF-8, in every header that something reads."""
+
+
 @contextmanager
 def _gateway(address: str) -> Iterator[tuple[Client, Mapping[str, str]]]:
     """A client of a gateway that has one of each thing, and their names by the path that they are under."""
@@ -127,15 +146,19 @@ def test_no_path_query_or_body_is_a_defect(request: pytest.FixtureRequest, tmp_p
     wrong: list[str] = []
     with _gateway(address) as (client, things):
 
-        def ask(route: Route, path: str, body: bytes | None = None) -> None:
-            got = client.request(route.method, path, body, headers)
+        def ask(route: Route, path: str, body: bytes | None = None, **further: str) -> None:
+            got = client.request(route.method, path, body, {**headers, **further})
             if got.status == 500:
-                wrong.append(f"{route.method} {path[:120]} {(body or b'')[:80]!r}: {got.body[:200]!r}")
+                wrong.append(f"{route.method} {path[:120]} {(body or b'')[:80]!r} {further}: {got.body[:200]!r}")
 
         for route in ROUTES:
             resource = next((each for place, each in things.items() if route.path.startswith(place)), "x")
             for each in PATHS if "{" in route.path else ():
                 ask(route, _path(route, each), None if route.method == "GET" else b"{}")
+            for name, value in HEADERS.items():
+                ask(
+                    route, _path(route, resource), None if route.method in ("GET", "DELETE") else b"{}", **{name: value}
+                )
             if route.endpoint.action in SENT_ON:
                 continue
             if route.method == "GET":

@@ -254,6 +254,8 @@ class Buckets:
 
 
 _IDLE_SECONDS = 60.0
+_PATIENCE_SECONDS, _SILENT_SECONDS = 2.0, 10.0
+"""How long a request waits for the totals of all processes, and then none does so."""
 
 
 class Amount(Struct, frozen=True):
@@ -329,13 +331,16 @@ class Counters:
         return counter.known + counter.pending
 
     async def refresh(self, periods: Sequence[Period]) -> None:
-        """Ask for the totals of all processes, unless they were asked for lately or cannot be."""
+        """Ask for the totals of all processes, unless they were asked for lately or cannot be, and wait a moment for them."""
         now = self._clock()
         if self._store is None or now < self._unavailable_until:
             return
         counters = [self._find(period) for period in periods]
         if any(now - counter.asked_at > 2 * self.interval for counter in counters):
-            await self._asking.ask(counters)
+            try:
+                await asyncio.wait_for(self._asking.ask(counters), _PATIENCE_SECONDS)
+            except TimeoutError:  # the exchange goes on; until it has ended, nobody else waits for it
+                self._mark_unavailable(_SILENT_SECONDS, f"no reply within {_PATIENCE_SECONDS:g} s")
 
     async def exchange(self, today: int) -> None:
         """Exchange the counters in use, if that is possible, and forget those of earlier days."""
@@ -361,6 +366,12 @@ class Counters:
         counter.used_at = now
         return counter
 
+    def _mark_unavailable(self, seconds: float, reason: object) -> None:
+        self._unavailable_until = self._clock() + seconds
+        if not self._is_logged:
+            logger.warning("budgets: %s; each worker counts on its own until it is reachable", reason)
+        self._is_logged = True
+
     async def _exchange(self, counters: list[_Counter]) -> None:
         assert self._store is not None
         began = self._clock()
@@ -368,14 +379,11 @@ class Counters:
         try:
             totals = await self._store.count(added)
         except SharedStoreUnavailable as error:
-            self._unavailable_until = self._clock() + self.interval
-            if not self._is_logged:
-                logger.warning("budgets: %s; each worker counts on its own until it is reachable", error)
-            self._is_logged = True
+            self._mark_unavailable(self.interval, error)
             raise
         if self._is_logged:
             logger.info("budgets: the shared counters are reachable again")
-        self._is_logged = False
+        self._is_logged, self._unavailable_until = False, -inf
         for counter in counters:
             counter.asked_at = began
             total = totals.get(counter.period)
