@@ -31,6 +31,7 @@ from antiphon_gateway.share.redis_state import SharedStatus
 
 DAYS = 30
 _KEPT_SECONDS = 3.0
+_FAILED_SECONDS = 15.0
 _LEAST_PAUSE = 20.0
 """How many times as long as reading took the result is used: the page takes at most a twentieth of a processor."""
 
@@ -67,10 +68,10 @@ class SpendReader:
             if (began := self._clock()) >= self._until:
                 try:
                     self._last = await database.run(partial(read_spend, now=datetime.now(UTC), recent=self._recent))
+                    pause = max(_KEPT_SECONDS, _LEAST_PAUSE * (self._clock() - began))
                 except AntiphonError as error:
-                    self._last = SpendSummary(problem=str(error))
-                ended = self._clock()
-                self._until = ended + max(_KEPT_SECONDS, _LEAST_PAUSE * (ended - began))
+                    self._last, pause = SpendSummary(problem=str(error)), _FAILED_SECONDS
+                self._until = self._clock() + pause
             return self._last
 
 

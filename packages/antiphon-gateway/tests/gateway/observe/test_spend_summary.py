@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from antiphon.errors import StoreError
 from antiphon_gateway.ledger.database import OperatorDatabase, open_operator_database
 from antiphon_gateway.ledger.journal import UsageRow
 from antiphon_gateway.ledger.ledger import UsageLedger
@@ -120,3 +121,25 @@ def test_reading_that_takes_long_is_repeated_less_often(tmp_path: Path, monkeypa
     asyncio.run(run())
     database.close()
     assert reads == [102.0, 146.0]
+
+
+def test_a_ledger_that_did_not_answer_is_read_again_soon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    address, clock, answers = tmp_path / "ledger.db", [100.0], [False, True]
+    write(address, row(1))
+
+    def slow_read(*_: object, **__: object) -> SpendSummary:
+        if not answers.pop(0):
+            clock[0] += 10.0  # until the connection is given up
+            raise StoreError("the server does not answer")
+        return SpendSummary(days=7)
+
+    monkeypatch.setattr(status, "read_spend", slow_read)
+
+    async def run() -> None:
+        database, reader = OperatorDatabase(str(address)), SpendReader(clock=lambda: clock[0])
+        assert (await reader.read(database)).problem == "the server does not answer"
+        clock[0] += 15.0
+        assert (await reader.read(database)).days == 7
+        database.close()
+
+    asyncio.run(run())
