@@ -151,8 +151,9 @@ class RowJournal:
             if lines:
                 if self._descriptor < 0 or self._size > _SEGMENT_BYTES:
                     self._begin_segment(first - 1)
-                os.write(self._descriptor, lines)
-                self._size += len(lines)
+                is_written = os.write(self._descriptor, lines) == len(lines)
+                # Else the disk is full: what comes next has a segment of its own, and not the rest of half a line.
+                self._size += len(lines) if is_written else _SEGMENT_BYTES + 1
         except OSError as error:
             self._warn(error)
         for slot in sent:

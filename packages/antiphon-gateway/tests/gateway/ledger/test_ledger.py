@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import stat
 import threading
 import time
@@ -276,6 +277,20 @@ def test_segments_are_deleted_when_their_rows_are_committed(tmp_path: Path, monk
     assert sorted(path.name for path in tmp_path.iterdir()) == ["w-3.rows", "w-4.rows"]
     journal.close(is_empty=True)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_row_that_was_cut_by_a_full_disk_takes_none_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal, write = RowJournal(tmp_path, "killed"), os.write
+    journal.append(1, [row(1)])
+    with monkeypatch.context() as full:
+        full.setattr(os, "write", lambda file, data: write(file, data[: len(data) // 2]))
+        journal.append(2, [row(2)])
+    journal.append(3, [row(3)])
+    journal.append(4, [row(4)])
+    journal.close(is_empty=False)
+    found: list[tuple[int, list[str]]] = []
+    recover(tmp_path, lambda _, first, rows: found.append((first, [each.request_id for each in rows])) or len(rows))
+    assert found == [(1, ["r1"]), (3, ["r3", "r4"])]
 
 
 def test_a_journal_that_cannot_be_written_is_reported_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
