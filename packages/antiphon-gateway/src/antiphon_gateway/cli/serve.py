@@ -15,16 +15,16 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct
+from msgspec import structs
 
 from antiphon.cli.options import whole_number
 from antiphon.cli.terminal import write, write_error, write_json
 from antiphon.extensions import EXTENSIONS, find_part, load_part
 from antiphon.history.location import store_location
 from antiphon_gateway.access.client_keys import ClientKeys
-from antiphon_gateway.config.file import config_from_environment, load_config
+from antiphon_gateway.config.file import Configured, config_from_environment, load_config
 from antiphon_gateway.config.references import parse_store_url
-from antiphon_gateway.config.settings import Config, ProviderSettings, config_schema
+from antiphon_gateway.config.settings import ProviderSettings, config_schema
 
 if TYPE_CHECKING:
     from antiphon_gateway.app import Gateway, TapeHandler
@@ -33,14 +33,6 @@ _USUAL_NAME = "antiphon.toml"
 _HIGHEST_PORT = 65_535
 _MOST_WORKERS = 256
 _FASTEST = 1000
-
-
-class Configured(Struct, frozen=True):
-    """The configuration, its file (None: the environment), and a line that describes the source."""
-
-    config: Config
-    path: Path | None
-    summary: str
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -125,8 +117,8 @@ def configured_by(path: Path | None, overrides: dict[str, Any]) -> Configured:
     if path is None:
         offer = config_from_environment(os.environ, overrides=overrides)
         unread = f"; {_USUAL_NAME} in this folder is not read without --config" if Path(_USUAL_NAME).exists() else ""
-        return Configured(offer.config, None, offer.summary + unread)
-    return Configured(load_config(path, overrides=overrides), path, f"{path}: ok")
+        return structs.replace(offer, summary=offer.summary + unread)
+    return Configured(load_config(path, overrides=overrides), f"{path}: ok", path)
 
 
 def summary(configured: Configured) -> Iterator[str]:

@@ -242,16 +242,15 @@ def _secret_files(config: Config) -> tuple[Path, ...]:
     return tuple(dict.fromkeys(map(Path, (*files, *certificate))))
 
 
-class EnvironmentConfig(Struct, frozen=True):
-    """A configuration, and one line about where it comes from."""
+class Configured(Struct, frozen=True):
+    """A configuration, one line about where it comes from, and its file (None: the environment)."""
 
     config: Config
     summary: str
+    path: Path | None = None
 
 
-def config_from_environment(
-    environ: Mapping[str, str], *, overrides: Mapping[str, Any] = NO_OVERRIDES
-) -> EnvironmentConfig:
+def config_from_environment(environ: Mapping[str, str], *, overrides: Mapping[str, Any] = NO_OVERRIDES) -> Configured:
     """The configuration for the environment alone. Raises `ConfigError` where a variable has an invalid value."""
     providers = tuple(
         fill_from_environment(ProviderSettings(name=name), environ) for name in _configured_presets(environ)
@@ -278,7 +277,7 @@ def config_from_environment(
         summary = f"no configuration file; using {', '.join(one.name for one in providers)} with API keys from the environment"
     else:
         summary = f"no configuration file; using {default_model({})}"
-    return EnvironmentConfig(config, summary)
+    return Configured(config, summary)
 
 
 def fill_from_environment(provider: ProviderSettings, environ: Mapping[str, str]) -> ProviderSettings:

@@ -24,13 +24,13 @@ from antiphon.prices.table import PriceTable
 from antiphon_gateway.ledger.journal import RowJournal, UsageRow, has_segments, recover
 from antiphon_gateway.ledger.repricing import price_old_rows
 from antiphon_gateway.ledger.writer import LedgerWriter
+from antiphon_gateway.utc_time import DAY_SECONDS
 
 logger = logging.getLogger("antiphon.gateway")
 
 _BATCH_ROWS = 1_000
 _FIRST_RETRY_SECONDS, _LONGEST_RETRY_SECONDS = 0.5, 30.0
 _PURGE_SECONDS = 3600.0
-_DAY_SECONDS = 86_400
 
 
 class LedgerStatus(Struct, frozen=True):
@@ -275,7 +275,7 @@ class UsageLedger:
         if self._retention_days is None or self._writer is None or time.monotonic() < self._next_purge:
             return
         try:
-            before = (time.time_ns() // 1_000) - self._retention_days * _DAY_SECONDS * 1_000_000
+            before = (time.time_ns() // 1_000) - self._retention_days * DAY_SECONDS * 1_000_000
             if not self._writer.delete_before(before):
                 self._next_purge = time.monotonic() + _PURGE_SECONDS
         except Exception:

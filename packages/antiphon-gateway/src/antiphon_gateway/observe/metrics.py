@@ -194,7 +194,7 @@ class _Snapshot(Struct, frozen=True):
 class _Series:
     """The rows that requests with the same labels count in: one lookup for each request."""
 
-    __slots__ = ("attempts", "labels", "overhead", "requests", "seconds", "tokens")
+    __slots__ = ("labels", "requests", "rows", "seconds")
 
     def __init__(
         self, labels: tuple[str, str, str, str, int, bool, str], requests: list[float], seconds: list[float]
@@ -202,9 +202,8 @@ class _Series:
         self.labels = labels
         self.requests = requests
         self.seconds = seconds
-        self.overhead: list[float] | None = None
-        self.attempts: list[float] | None = None
-        self.tokens: dict[str, list[float]] = {}
+        self.rows: dict[str, list[float]] = {}
+        """Those that not every request counts in: overhead, attempts, and tokens by their kind."""
 
 
 class Metrics:
@@ -267,19 +266,19 @@ class Metrics:
             )
             series = self._series.get(labels) or self._new_series(labels)
             seconds, waited, usage, attempts = record.seconds, record.waiting_seconds, record.usage, record.attempts
+            rows = series.rows
             series.requests[0] += 1
             row = series.seconds
             row[bisect_left(_SECONDS, seconds)] += 1
             row[-1] += seconds
             if record.is_timed and record.client_format != CHAT_PAGE:  # a call of the page has no overhead
                 overhead = seconds - waited if seconds > waited else 0.0
-                row = series.overhead or self._overhead_row(series)
+                row = rows.get("overhead") or self._add_row(series, "overhead")
                 row[bisect_left(_OVERHEAD_SECONDS, overhead)] += 1
                 row[-1] += overhead
             if record.first_token_seconds is not None:
                 self._times["first_token_seconds"].observe((record.provider, model), record.first_token_seconds)
             if usage is not None:
-                rows = series.tokens
                 for kind, count in (
                     ("prompt", usage.prompt_tokens),
                     ("completion", usage.completion_tokens),
@@ -288,9 +287,9 @@ class Metrics:
                     ("reasoning", usage.reasoning_tokens),
                 ):
                     if count:
-                        (rows.get(kind) or self._tokens_row(series, kind))[0] += count
+                        (rows.get(kind) or self._add_row(series, kind))[0] += count
             if len(attempts) == 1 and attempts[0].error is None:
-                (series.attempts or self._attempts_row(series))[0] += 1
+                (rows.get("attempts") or self._add_row(series, "attempts"))[0] += 1
             elif attempts:
                 self._count_attempts(attempts)
             if record.repairs or record.losses:
@@ -313,17 +312,15 @@ class Metrics:
         self._series[labels] = series
         return series
 
-    def _overhead_row(self, series: _Series) -> list[float]:
-        series.overhead = self._times["overhead_seconds"].series(series.labels[:2])
-        return series.overhead
-
-    def _attempts_row(self, series: _Series) -> list[float]:
-        series.attempts = self._counters["upstream_attempts_total"].series((series.labels[2],))
-        return series.attempts
-
-    def _tokens_row(self, series: _Series, kind: str) -> list[float]:
-        _, _, provider, model, _, _, key = series.labels
-        row = series.tokens[kind] = self._counters["tokens_total"].series((kind, provider, model, key))
+    def _add_row(self, series: _Series, name: str) -> list[float]:
+        client_format, upstream_format, provider, model, _, _, key = series.labels
+        if name == "overhead":
+            row = self._times["overhead_seconds"].series((client_format, upstream_format))
+        elif name == "attempts":
+            row = self._counters["upstream_attempts_total"].series((provider,))
+        else:
+            row = self._counters["tokens_total"].series((name, provider, model, key))
+        series.rows[name] = row
         return row
 
     def _count_attempts(self, attempts: Sequence[Attempt]) -> None:

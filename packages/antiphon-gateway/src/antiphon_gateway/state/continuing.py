@@ -164,7 +164,6 @@ def default_body(response_id: str, request: ModelRequest, output: ModelOutput) -
     return msgspec.json.encode({**body, **fields})
 
 
-_FORMAT = "openai-responses"
 _MARK = "antiphon-summary-1:"
 _MAX_SUMMARY_BYTES = 16 * 1024 * 1024
 _HEADING = "Summary of the conversation so far:\n\n"
@@ -213,6 +212,6 @@ def _expanded(messages: tuple[Message, ...]) -> Iterator[Message]:
 
 def _own_content(part: Part) -> str:
     """The content of a compaction item of ours; empty if the part is none."""
-    data = part.data if type(part) is Native and part.origin == _FORMAT else None
+    data = part.data if type(part) is Native and part.origin == FORMAT else None
     content = data.get("encrypted_content") if isinstance(data, dict) and data.get("type") == "compaction" else None
     return content if isinstance(content, str) and content.startswith(_MARK) else ""

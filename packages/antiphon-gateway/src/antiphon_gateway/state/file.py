@@ -12,15 +12,14 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
-from datetime import timedelta
 from typing import Self
 
 from antiphon.errors import StoreFull
 from antiphon.history.sql.sqlite_file import SqliteFile
+from antiphon_gateway.utc_time import DAY_SECONDS
 
 APPLICATION_ID = 0x414E5453  # "ANTS": not a history, so that neither is mistaken for the other
 SCHEMA = 5
-DAY = int(timedelta(days=1).total_seconds())
 
 _ROW_BYTES = 256
 """What a row costs beside its content."""
@@ -54,7 +53,7 @@ class StateFile:
         self,
         path: str | os.PathLike[str] = "",
         *,
-        seconds: float = 30 * DAY,
+        seconds: float = 30 * DAY_SECONDS,
         limit: int = 10_000,
         max_bytes: int = 0,
         is_shared: Callable[[], bool] = lambda: False,

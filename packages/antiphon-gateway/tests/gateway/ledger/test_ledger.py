@@ -289,7 +289,12 @@ def test_a_row_that_was_cut_by_a_full_disk_takes_none_with_it(tmp_path: Path, mo
     journal.append(4, [row(4)])
     journal.close(is_empty=False)
     found: list[tuple[int, list[str]]] = []
-    recover(tmp_path, lambda _, first, rows: found.append((first, [each.request_id for each in rows])) or len(rows))
+
+    def note(_: str, first: int, rows: Sequence[UsageRow]) -> int:
+        found.append((first, [each.request_id for each in rows]))
+        return len(rows)
+
+    recover(tmp_path, note)
     assert found == [(1, ["r1"]), (3, ["r3", "r4"])]
 
 

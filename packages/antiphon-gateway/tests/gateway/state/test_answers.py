@@ -29,7 +29,8 @@ from antiphon_gateway.routes import Endpoint, match_route
 from antiphon_gateway.state.answers import AnswerStore, StoredAnswer
 from antiphon_gateway.state.continuing import previous_response_id, should_store, to_provider_error
 from antiphon_gateway.state.conversations import ConversationStore
-from antiphon_gateway.state.file import DAY, StateFile
+from antiphon_gateway.state.file import StateFile
+from antiphon_gateway.utc_time import DAY_SECONDS
 from gateway.state.stores import answer_store
 from providers.scripted_server import Received, Reply, ScriptedServer
 from support.examples import scaled
@@ -227,19 +228,19 @@ def test_an_upstream_that_repeats_an_id_breaks_no_chain(state: AnswerStore) -> N
 
 def test_expired_answers_are_dropped_unless_younger_ones_need_them() -> None:
     clock = Clock()
-    with answer_store(seconds=DAY, clock=clock) as state:
+    with answer_store(seconds=DAY_SECONDS, clock=clock) as state:
         state.store("resp_1", asked("One."), text_output("1"))
         state.store("resp_lone", asked("Alone."), text_output("0"))
-        clock.now += DAY / 2
+        clock.now += DAY_SECONDS / 2
         state.store("resp_2", asked("Two.", "resp_1"), text_output("2"))
-        clock.now += DAY / 2
+        clock.now += DAY_SECONDS / 2
         for gone in ("resp_1", "resp_lone"):
             with pytest.raises(UnknownResponse):
                 state.chain(gone)
         assert len(words(state.expand(asked("?", "resp_2")))) == 5
         state.store("resp_other", asked("Other."), text_output("9"))
         assert len(state) == 3  # the lone one went
-        clock.now += DAY
+        clock.now += DAY_SECONDS
         state.store("resp_last", asked("Last."), text_output("9"))
         assert len(state) == 1
 
