@@ -339,7 +339,7 @@ class Counters:
         if any(now - counter.asked_at > 2 * self.interval for counter in counters):
             try:
                 await asyncio.wait_for(self._asking.ask(counters), _PATIENCE_SECONDS)
-            except TimeoutError:  # the exchange goes on; until it has ended, nobody else waits for it
+            except TimeoutError:  # the exchange continues; no other request waits for it
                 self._mark_unavailable(_SILENT_SECONDS, f"no reply within {_PATIENCE_SECONDS:g} s")
 
     async def exchange(self, today: int) -> None:
