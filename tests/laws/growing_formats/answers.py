@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from antiphon.parts import Image, NativeExtras, OutputPart, Refusal, Text, Thinking, TokenUsage, ToolCallRequest
+from antiphon.providers.engine.continuation import Continuation
 from antiphon.wire import FORMATS, Assembler, ModelOutput, ModelOutputDelta, ModelRequest, ToolDefinition, formats
 from antiphon.wire.delta import (
     Finished,
@@ -528,6 +529,21 @@ STREAMS: dict[str, dict[str, Callable[[int], bytes]]] = {
 }
 
 
+def continuing(shape: str, size: int) -> Work:
+    """An answer that breaks at its end, and comes once more from another target."""
+    deltas = deltas_of(shape, size)
+
+    def work() -> None:
+        continuation = Continuation()
+        for delta in deltas[:-1]:
+            continuation.feed([delta])
+        continuation.begin(is_prefilled=False)
+        for delta in deltas:
+            continuation.feed([delta])
+
+    return work
+
+
 def reading_bytes(name: str, shape: str, size: int) -> Work:
     data = STREAMS[name][shape](size)
     return lambda: (read_stream(name, data), read_stream(name, data, 20))
@@ -547,6 +563,7 @@ def shapes() -> Iterator[tuple[str, Shape]]:
             yield f"read a stream of {name}: {shape}", partial(reading_stream, name, shape)
         yield f"normalize a stream: {shape}", partial(normalizing, shape)
         yield f"restore the calls of a stream: {shape}", partial(restoring, shape)
+        yield f"continue a stream: {shape}", partial(continuing, shape)
     for name in STREAMS:
         for shape in STREAMS[name]:
             yield f"read a stream of {name}: {shape}", partial(reading_bytes, name, shape)

@@ -11,7 +11,7 @@ from antiphon.providers.engine.continuation import Continuation
 from antiphon.wire.delta import Assembler, Failed, ModelOutputDelta, UsageReported, deltas_from_output
 from antiphon.wire.output import ModelOutput, ProviderError
 
-ANSWER = "Rain until noon, 然后放晴. Take a coat!  Then sun."
+ANSWER = "Rain until noon, 然后放晴. Take a coat! \n\n Then sun."
 CUT = ProviderError("cut", "stream_cut")
 CALL = ToolCallRequest("c1", "weather", '{"city":"Oslo"}')
 USAGE = TokenUsage(prompt_tokens=10, completion_tokens=5, total_tokens=15)
@@ -52,13 +52,13 @@ def test_two_streams_of_one_text_are_one_answer(size: int, chunk: int, thinks: b
     assert whole.usage == USAGE
 
 
-@pytest.mark.parametrize("size", [2, 5, 9])
-def test_a_prefix_is_continued(size: int) -> None:
+@given(st.integers(1, len(ANSWER) - 1), st.integers(1, 9))
+def test_a_prefix_is_continued_without_repeating_its_white_space(size: int, chunk: int) -> None:
     continuation = Continuation()
-    passed = shown_before_the_cut(continuation, Text(ANSWER), size=size)
+    passed = continuation.feed(deltas_of(Text(ANSWER), chunk=1, model="first")[: 2 + size])
     prefix = continuation.text.rstrip()
     continuation.begin(is_prefilled=True)
-    passed += continuation.feed(deltas_of(Text(ANSWER[len(prefix) :])))
+    passed += continuation.feed(deltas_of(Text(ANSWER[len(prefix) :]), chunk=chunk))
     assert assembled(passed).parts == (Text(ANSWER),)
 
 

@@ -47,6 +47,7 @@ class Continuation:
         self._earlier: TokenUsage | None = None  # of those before
         self._is_continued = False
         self._expected = ""  # shown text that the answer has to begin with
+        self._repeated = 0  # how much of it the answer has
         self._overlap = ""  # white space that the answer may begin with
         self._places: dict[int, int | None] = {}  # index in the answer -> index for the reader; None: it is left out
         self._is_text: set[int] = set()
@@ -71,6 +72,11 @@ class Continuation:
         """Whether the answer that is read now has reported its usage."""
         return self._reported is not None
 
+    @property
+    def _is_repeating(self) -> bool:
+        """Whether the answer has not come to the end of the shown text yet."""
+        return self._repeated < len(self._expected)
+
     def accepts(self, error: ProviderError) -> bool:
         """Whether another target may finish the answer after this error."""
         return self._is_text_only and (error.kind in _BREAKS)
@@ -82,7 +88,7 @@ class Continuation:
             self._earlier = self._reported if self._earlier is None else self._earlier + self._reported
             self._reported = None
         text = self.text
-        self._expected = "" if is_prefilled else text
+        self._expected, self._repeated = "" if is_prefilled else text, 0
         self._overlap = text[len(text.rstrip()) :] if is_prefilled else ""
         self._places, self._is_text = {}, set()
 
@@ -142,7 +148,7 @@ class Continuation:
                 if isinstance(part, Thinking):
                     self._places[index] = None
                     return []
-                if self._expected:
+                if self._is_repeating:
                     return [Failed(_DIFFERENT)]
                 self._is_text_only = False
                 self._places[index] = self._next_index
@@ -151,27 +157,32 @@ class Continuation:
             case PartDelta(index, text) if index in self._is_text:
                 return self._add_text(text)
             case PartEnded(index) if index in self._is_text:
-                return [] if self._expected or not self._open_is_text else self._end_part()
+                return [] if self._is_repeating or not self._open_is_text else self._end_part()
             case PartExtended(index, _) if index in self._is_text:
                 return []
             case PartDelta() | PartEnded() | PartExtended():
                 place = self._places.get(delta.index)
                 return [] if place is None else [structs.replace(delta, index=place)]
             case Finished(candidate=candidate):
-                if self._expected or candidate:
+                if self._is_repeating or candidate:
                     return [Failed(_DIFFERENT)]
                 self._is_text_only = False
                 return [*self._end_part(), delta]
         return [delta]
 
     def _add_text(self, text: str) -> list[ModelOutputDelta]:
-        if self._expected:
-            size = min(len(text), len(self._expected))
-            if text[:size] != self._expected[:size]:
+        if self._is_repeating:
+            size = min(len(text), len(self._expected) - self._repeated)
+            if not self._expected.startswith(text[:size], self._repeated):
                 return [Failed(_DIFFERENT)]
-            self._expected, text = self._expected[size:], text[size:]
+            self._repeated, text = self._repeated + size, text[size:]
         elif self._overlap and text:
-            text, self._overlap = text.removeprefix(self._overlap), ""
+            pairs = zip(self._overlap, text, strict=False)
+            size = next(
+                (at for at, (shown, given) in enumerate(pairs) if shown != given), min(len(self._overlap), len(text))
+            )
+            self._overlap = self._overlap[size:] if size == len(text) else ""
+            text = text[size:]
         if not text:
             return []
         begun: list[ModelOutputDelta] = []
