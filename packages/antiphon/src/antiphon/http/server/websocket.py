@@ -109,7 +109,8 @@ class WebSocket:
             if isinstance(event, TextMessage):
                 self._on_text(event.data, is_whole=event.message_finished)
             elif isinstance(event, Ping):
-                self._send(event.response())
+                if not self._is_closing:
+                    self._send(event.response())
             elif isinstance(event, CloseConnection):
                 self._on_close(event)
                 return
