@@ -50,7 +50,7 @@ settings.register_profile("long", _profile, max_examples=100 * EVERYDAY_EXAMPLES
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "everyday"))
 
 _SLOW_SECONDS = 1800
-"""What bounds a test that is marked slow; the others have the `timeout` of pyproject.toml."""
+"""What bounds a test that is marked slow, or has more examples than every day. Others have the `timeout` of pyproject.toml."""
 
 _MEMORY = "/dev/shm"
 _MEMORY_BYTES = 2 << 30
@@ -123,8 +123,9 @@ def pytest_collection() -> Generator[None, object, object]:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     pairwise.mark_others_slow(items)
     browsers.mark_others_slow(items)
+    is_long = settings().max_examples > EVERYDAY_EXAMPLES
     for item in items:
-        if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
+        if (is_long or item.get_closest_marker("slow")) and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(_SLOW_SECONDS))
 
 

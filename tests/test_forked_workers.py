@@ -125,6 +125,24 @@ def test_reports_are_those_of_one_process(tmp_path: Path) -> None:
     assert (tmp_path / "closed").read_text().count("closed") == 1, "by the worker that went on after the death"
 
 
+HANGING = """
+import threading, time
+
+def test_hangs():
+    threading.Thread(target=time.sleep, args=(2,)).start()
+    time.sleep(60)
+"""
+
+
+def test_a_test_that_takes_too_long_says_so(tmp_path: Path) -> None:
+    (tmp_path / "test_hanging.py").write_text(HANGING)
+    plugin = ("-p", "pytest_timeout", "--timeout", "1")
+    shown, code = run_modules(tmp_path, "--workers", "2", *plugin, "test_hanging.py", "test_one.py")
+    assert code == 1, shown
+    assert "Failed: Timeout (>1.0s)" in shown
+    assert "time.sleep(60)" in shown
+
+
 def test_a_run_that_is_to_stop_at_the_first_failure_stops(tmp_path: Path) -> None:
     shown, code = run_modules(tmp_path, "--workers", "2", "-x", "test_one.py")
     assert code == 1, shown

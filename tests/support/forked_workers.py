@@ -11,6 +11,7 @@ work takes single tests of the module that has most left. A worker that dies fai
 from __future__ import annotations
 
 import random
+import sys
 import warnings
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -19,6 +20,7 @@ from multiprocessing.connection import Connection, wait
 from typing import TYPE_CHECKING
 
 import pytest
+from _pytest._io import TerminalWriter
 from msgspec import Struct
 
 if TYPE_CHECKING:
@@ -217,7 +219,7 @@ def _become_worker(config: pytest.Config, channel: Connection, number: int) -> N
     """Send what is found instead of printing it, and have files and a folder of its own."""
     plugins = config.pluginmanager
     plugins.unregister(name="terminalreporter")
-    plugins.register(_Reporter(config, channel))
+    plugins.register(_Reporter(config, channel), "terminalreporter")
     capture = plugins.getplugin("capturemanager")
     capture.stop_global_capturing()  # into files that all workers would share
     capture.start_global_capturing()
@@ -227,8 +229,14 @@ def _become_worker(config: pytest.Config, channel: Connection, number: int) -> N
 
 
 class _Reporter:
+    """The terminal reporter of a worker: it sends reports. The stacks of a test that takes too long are written to `_tw`."""
+
     def __init__(self, config: pytest.Config, channel: Connection) -> None:
         self._hook, self._config, self._send = config.hook, config, channel.send
+
+    @property
+    def _tw(self) -> TerminalWriter:
+        return TerminalWriter(sys.stderr)  # as it is captured now
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self._send(self._hook.pytest_report_to_serializable(config=self._config, report=report))
