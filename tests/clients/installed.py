@@ -6,6 +6,7 @@ the registries are reached.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -27,7 +28,14 @@ class _Manifest(Struct):
 
 
 def install(program: Program, folder: Path) -> str:
-    """Install a program unless it is there, and tell its version."""
+    """Install a program unless it is there, and tell its version. Processes that want one at the same time take turns."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as turn:
+        fcntl.flock(turn, fcntl.LOCK_EX)
+        return _installed(program, folder)
+
+
+def _installed(program: Program, folder: Path) -> str:
     if program.source == "npm":
         _npm(folder, "node", NODE)
         place = _npm(folder, program.folder, *program.packages)

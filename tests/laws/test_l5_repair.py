@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from antiphon.parts import Image, Native, Part, Text, ToolCallRequest, ToolCallResult, ToolExecutionStatus
@@ -160,7 +160,10 @@ def _recognised(sequence: tuple[Message, ...]) -> Sequence[Message]:
 @pytest.mark.parametrize("name", FORMATS)
 @given(sequence=sequences)
 def test_generated_legal_requests_are_returned_as_the_same_object(name: str, sequence: tuple[Message, ...]) -> None:
-    legal, _ = repair(ModelRequest(messages=sequence), "anthropic")  # the strictest
+    legal = ModelRequest(messages=sequence)
+    for each in FORMATS:
+        legal = repair(legal, each).request
+    assume(all(is_legal(legal.messages, formats[each].spec.sequence_rule) for each in FORMATS))
     assert repair(legal, name).request is legal
 
 
@@ -256,7 +259,18 @@ def words_in(value: Any) -> Counter[str]:
     return Counter({word: text.count(word) for word in (*WORDS, "AAAA") if word in text})
 
 
+SAME_RESULT_WITH_A_NOTE: list[dict[str, Any]] = [
+    {
+        "role": "assistant",
+        "tool_calls": [{"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}}],
+    },
+    {"role": "tool", "tool_call_id": "a", "content": "stop!"},
+    {"role": "tool", "tool_call_id": "a", "content": "stop!", "x_note": "it rains"},
+]
+
+
 @given(sequence=plain_sequences)
+@example(sequence=SAME_RESULT_WITH_A_NOTE)
 @settings(max_examples=scaled(60))
 def test_any_list_of_plain_messages_becomes_legal_and_keeps_its_content(sequence: list[dict[str, Any]]) -> None:
     given = msgspec.json.encode(sequence)

@@ -206,7 +206,7 @@ def _merge_duplicate(result: _Result, actions: list[Action]) -> bool:
     call = result.repeats
     if call is None or call.result is None:
         return False
-    if result.part.content == call.result.part.content or is_placeholder(result.part):
+    if _says_no_more(result, call.result) or is_placeholder(result.part):
         actions.append(Action("joined", result.position, f"dropped a duplicate result for {_describe(result.part)}"))
         return True
     if is_placeholder(call.result.part):
@@ -214,6 +214,17 @@ def _merge_duplicate(result: _Result, actions: list[Action]) -> bool:
         actions.append(Action("restored", result.position, f"the real result of {_describe(result.part)}"))
         return True
     return False
+
+
+def _says_no_more(result: _Result, first: _Result) -> bool:
+    """Whether all of a second result is in the first, its unknown fields too."""
+    of_message = None if result.whole is None else result.whole.native
+    of_first_message = None if first.whole is None else first.whole.native
+    return (
+        result.part.content == first.part.content
+        and (not result.part.native or result.part.native == first.part.native)
+        and (not of_message or of_message == of_first_message)
+    )
 
 
 def is_placeholder(part: Part) -> bool:
