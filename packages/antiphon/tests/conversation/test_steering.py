@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from antiphon.conversation import Conversation, ToolLoop
-from antiphon.errors import ConversationError, UnknownConversation
+from antiphon.errors import ConversationError, InvalidEntry, UnknownConversation
 from antiphon.history import ContextEntry, ModelInputEntry, SqliteStore
 from antiphon.history.journal import InboxItem
 from antiphon.history.location import open_store
@@ -108,6 +108,16 @@ def test_the_same_key_is_one_message() -> None:
     assert inputs(chat) == [("user", "Hello?")]
     with pytest.raises(ConversationError, match="empty user message"):
         chat.steer("")
+
+
+def test_text_that_is_not_unicode_is_refused(tmp_path: Path) -> None:
+    """As `append` does; a byte of a command line that is not UTF-8 is read as a lone surrogate."""
+    with Conversation(ScriptedModel("Yes."), store=tmp_path / "chats.db") as chat:
+        with pytest.raises(InvalidEntry, match="lone surrogate at character 1"):
+            chat.steer("a\udcff")
+        with pytest.raises(ConversationError, match="is not Unicode"):
+            chat.settle("c\udcff", "done")
+        assert list(chat.history.inbox.items()) == []
 
 
 def test_an_inbox_belongs_to_a_stored_conversation(tmp_path: Path) -> None:

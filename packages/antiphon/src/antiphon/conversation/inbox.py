@@ -14,7 +14,7 @@ from msgspec import structs
 
 from antiphon.conversation.turn import STEERING_CHANNEL, Turn
 from antiphon.errors import ConversationError
-from antiphon.history import AgentHistory, EntryMetadata, ModelInputEntry, ToolCallResultsEntry
+from antiphon.history import AgentHistory, EntryMetadata, ModelInputEntry, ToolCallResultsEntry, encode_entry
 from antiphon.history.journal import INBOX_KEY, Inbox, InboxItem
 from antiphon.ids import new_id
 from antiphon.parts import ToolCallRequest
@@ -24,9 +24,9 @@ logger = logging.getLogger(__name__)
 
 
 def put_steering(inbox: Inbox, entry: ModelInputEntry, key: str = "") -> str:
-    """Put a message into an inbox and return its key. The same key again puts nothing."""
+    """Put a message into an inbox and return its key. The same key again puts nothing. Raises `InvalidEntry`."""
     key = key or new_id()
-    inbox.put(InboxItem(key, "steering", msgspec.json.encode(entry)))
+    inbox.put(InboxItem(key, "steering", encode_entry(entry)))
     return key
 
 
@@ -35,8 +35,12 @@ def put_result(history: AgentHistory, tool_call_id: str, result: Any) -> None:
     for entry in reversed(history.effective):
         if isinstance(entry, ToolCallResultsEntry) and any(one.tool_call_id == tool_call_id for one in entry.results):
             raise ConversationError(f"call {tool_call_id!r} has a result already (entry {entry.sequence_number})")
-    call = ToolCallRequest("", tool_call_id)
-    history.inbox.put(InboxItem(tool_call_id, "result", msgspec.json.encode(to_result(call, result))))
+    given = to_result(ToolCallRequest("", tool_call_id), result)
+    try:
+        body = msgspec.json.encode(given)
+    except UnicodeEncodeError as error:
+        raise ConversationError(f"call {tool_call_id!r} or its result is not Unicode: {error}") from error
+    history.inbox.put(InboxItem(tool_call_id, "result", body))
 
 
 def admit(history: AgentHistory, turn: Turn, channel: str = STEERING_CHANNEL) -> bool:

@@ -15,10 +15,12 @@ from hypothesis import strategies as st
 
 import antiphon as ap
 from antiphon.conversation.events import LoopFinished, PartialOutput
+from antiphon.conversation.output import partial_json
 from antiphon.conversation.output.partial_json import PartialJson
 from antiphon.conversation.output.typed_output import ANSWER_TOOL, OutputType
 from antiphon.errors import ConversationError, InvalidOutput
 from antiphon.history import ModelInputEntry
+from antiphon.json_text import read_json
 from antiphon.providers.http_provider import HttpProviderClient
 from antiphon.providers.router import ProviderRouter
 from antiphon.providers.scripted import ScriptedModel, call
@@ -234,6 +236,30 @@ values: st.SearchStrategy[Any] = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
     max_leaves=8,
 )
+
+
+class CountedJson:
+    """Counts the characters that are decoded."""
+
+    def __init__(self) -> None:
+        self.characters = 0
+
+    def read(self, text: str) -> Any:
+        self.characters += len(text)
+        return read_json(text)
+
+
+@pytest.mark.parametrize(
+    "text", ['{"a": "' + "x" * 200_000 + '"}', "[" + "[1]," * 50_000 + "1]", "Some words. " * 15_000]
+)
+def test_a_long_answer_is_decoded_in_time_that_grows_as_it_does(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    counted = CountedJson()
+    monkeypatch.setattr(partial_json, "read_json", counted.read)
+    partial = PartialJson()
+    for start in range(0, len(text), 12):
+        partial.feed(text[start : start + 12])
+    assert partial.value == read_json(text)
+    assert counted.characters < 200 * len(text)  # decoded with every piece, 8,000 times that
 
 
 @given(values.filter(lambda value: isinstance(value, dict | list)), st.data())
