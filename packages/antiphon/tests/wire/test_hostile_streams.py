@@ -7,9 +7,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from antiphon.parts import Document, Native, Text, Thinking, ToolCallRequest
+from antiphon.parts import Document, Native, Text, Thinking, TokenUsage, ToolCallRequest
 from antiphon.wire import FORMATS, Assembler, ModelOutput, ModelOutputDelta, formats
-from antiphon.wire.delta import Finished, PartDelta, PartEnded, PartExtended, PartStarted
+from antiphon.wire.delta import (
+    Failed,
+    Finished,
+    PartDelta,
+    PartEnded,
+    PartExtended,
+    PartStarted,
+    deltas_from_output,
+)
 from antiphon.wire.inbound import client_formats
 from support.cases import each_case
 
@@ -181,6 +189,24 @@ def test_a_number_that_no_float_holds_is_read_and_written_back(name: str, number
 def test_events_that_are_no_json_are_refused_in_words() -> None:
     with pytest.raises(Exception, match="not valid JSON"):
         formats["anthropic"].read_request(b'{"model": 1e400, "messages": [}')
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_byte_that_is_not_utf_8_may_be_anywhere_in_a_stream(name: str) -> None:
+    call = ToolCallRequest("weather", "call_1", '{"city":"Oslo"}')
+    output = ModelOutput(
+        parts=(Thinking("Hm."), Text("Rain."), call),
+        stop_reason="tool_calls",
+        usage=TokenUsage(12, 34),
+        id="1",
+        model="m",
+    )
+    writer = formats[name].stream_writer("m")
+    stream = b"".join([*map(writer.write, deltas_from_output(output)), writer.close()])
+    for at in range(len(stream)):
+        reader = formats[name].stream_reader()
+        deltas = [*reader.feed(stream[:at] + b"\xff" + stream[at + 1 :]), *reader.close()]
+        assert isinstance(deltas[-1], Finished | Failed)
 
 
 @pytest.mark.parametrize("logprobs", [True, "5", 5.0, [1]])

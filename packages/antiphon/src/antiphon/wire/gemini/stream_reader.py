@@ -171,7 +171,8 @@ class StreamReader(CandidateReader[TextChunk, Candidate]):
 
     def _report_usage(self) -> None:
         if type(self._usage) is msgspec.Raw:
-            self._usage = decode_json(self._usage)
+            given, self._usage = self._usage, None  # which stays if it cannot be read
+            self._usage = decode_json(given)
         if self._usage is not None and self._usage is not self._reported:
             usage = read_usage(self._usage)
             if usage is not None:

@@ -152,7 +152,10 @@ class EventReader(Generic[Event]):
             except INVALID:
                 self._read_odd(given)
             else:
-                self._read_event(event)
+                try:
+                    self._read_event(event)
+                except INVALID:  # in a field that its struct does not name
+                    self._malformed("event is not JSON")
             if self._is_over:
                 break
         parts = self.parts
