@@ -13,8 +13,6 @@ from __future__ import annotations
 import time
 from typing import Any
 
-import msgspec
-
 from antiphon.errors import WireError
 from antiphon.ids import new_id
 from antiphon.parts import Native, NativeExtras, OutputPart, Refusal, Text
@@ -30,6 +28,7 @@ from antiphon.wire.openai_chat.stream_writer import StreamWriter as ChatStreamWr
 from antiphon.wire.output import ModelOutput, lose_stop_sequence
 from antiphon.wire.request import Message, ModelRequest
 from antiphon.wire.rules import each, json_type_name
+from antiphon.wire.shapes import INVALID, decode_json
 from antiphon.wire.spec import FormatSpec, SequenceRule
 from antiphon.wire.streams.sse import SseEvent, SseReader
 from antiphon.wire.streams.writer import encode_line
@@ -188,8 +187,8 @@ class _ReshapedEvents(SseReader):
 
 def _reshaped(data: bytes) -> bytes:
     try:
-        chunk = msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        chunk = decode_json(data)
+    except INVALID:
         return data  # [DONE], or an error that the reader reports
     if not isinstance(chunk, dict) or not isinstance(chunk.get("choices"), list):
         return data

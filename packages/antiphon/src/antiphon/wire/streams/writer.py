@@ -36,6 +36,7 @@ from antiphon.wire.delta import (
 )
 from antiphon.wire.loss import Loss, Losses
 from antiphon.wire.output import ModelOutput, ProviderError
+from antiphon.wire.shapes import INVALID, decode_json
 from antiphon.wire.streams.reader import CUT
 from antiphon.wire.streams.sse import SseReader
 
@@ -360,7 +361,9 @@ def decoded_events(data: bytes) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for event in SseReader().feed(data):
         try:
-            found.append(msgspec.json.decode(event.data, type=dict[str, Any]))
-        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+            value = decode_json(event.data)
+        except INVALID:
             continue
+        if type(value) is dict:
+            found.append(value)
     return found

@@ -327,7 +327,7 @@ def raw_json_object(arguments: str) -> msgspec.Raw | None:
     """The text as JSON to embed in a body, or None if it is not a JSON object. It is scanned, not decoded."""
     try:
         raw = _skip_value(arguments)
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
+    except INVALID:
         return None
     return raw if arguments[0] == "{" or arguments.lstrip(_WHITESPACE)[0] == "{" else None
 
