@@ -7,6 +7,7 @@ notes, which entries were summarised or left out. An error of a provider: with t
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
@@ -72,24 +73,27 @@ def _brief(call: ToolCallRequest, arguments: dict[str, object]) -> str:
 
 def count_shortened(effective: Iterable[HistoryEntry], change: ShortenedResultsEntry) -> int:
     """The results that `change` shortens for a model, and no earlier entry shortened as much or took out."""
-    earlier: list[CompactionEntry | ShortenedResultsEntry] = []
     inside: list[ToolCallResultsEntry] = []
+    steps = Counter[int]()  # by how many changes more, or less, an entry is covered than the one before it
     for entry in effective:
         if entry.sequence_number >= change.sequence_number:
             break
         if isinstance(entry, CompactionEntry) or (
             isinstance(entry, ShortenedResultsEntry) and entry.max_chars <= change.max_chars
         ):
-            earlier.append(entry)
-        elif isinstance(entry, ToolCallResultsEntry) and _covers(change, entry.sequence_number):
+            kept = {number for number in entry.kept if entry.since <= number <= entry.up_to}
+            steps.update((entry.since, *(number + 1 for number in kept)))
+            steps.subtract((entry.up_to + 1, *kept))
+        elif isinstance(entry, ToolCallResultsEntry) and change.since <= entry.sequence_number <= change.up_to:
             inside.append(entry)
-    whole = (entry for entry in inside if not any(_covers(one, entry.sequence_number) for one in earlier))
-    pairs = ((entry.results, shorten_results(entry, change.max_chars).results) for entry in whole)
-    return sum(new is not old for before, after in pairs for old, new in zip(before, after, strict=True))
-
-
-def _covers(change: CompactionEntry | ShortenedResultsEntry, number: int) -> bool:
-    return change.since <= number <= change.up_to and number not in change.kept
+    places, covered, count, kept_here = sorted(steps, reverse=True), 0, 0, frozenset(change.kept)
+    for entry in inside:
+        while places and places[-1] <= entry.sequence_number:
+            covered += steps[places.pop()]
+        if not covered and entry.sequence_number not in kept_here:
+            after = shorten_results(entry, change.max_chars).results
+            count += sum(new is not old for old, new in zip(entry.results, after, strict=True))
+    return count
 
 
 def compaction_line(effective: Iterable[HistoryEntry], change: CompactionEntry | ShortenedResultsEntry) -> str:
