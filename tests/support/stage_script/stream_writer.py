@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -63,6 +64,9 @@ class StreamWriter:
             self._is_over = True
             return _event({"boo": delta.error.message})
         return b""
+
+    def write_all(self, deltas: Iterable[ModelOutputDelta]) -> bytes:
+        return b"".join(map(self.write, deltas))
 
     def resume(self, first: bytes, last: bytes) -> None:
         del first, last

@@ -125,15 +125,16 @@ def whole_part(part: Any, pieces: list[str], gained: Sequence[NativeExtras] = ()
     return structs.replace(part, **changes)
 
 
-class _Open(Struct):
-    """A part under construction."""
+class GrowingPart(Struct):
+    """A part whose end has not come: more of it may follow."""
 
-    part: OutputPart
-    candidate: int
+    part: Any
+    candidate: int = 0
     pieces: list[str] = []
     gained: list[NativeExtras] = []
 
     def whole(self) -> Any:
+        """The part with what was kept of it."""
         return whole_part(self.part, self.pieces, self.gained)
 
 
@@ -145,7 +146,7 @@ class Assembler(Struct, eq=False):
 
     error: ProviderError | None = None
     usage: TokenUsage | None = None
-    _parts: dict[int, _Open] = {}
+    _parts: dict[int, GrowingPart] = {}
     _started: Started = Started()
     _finished: dict[int, Finished] = {}
     _has_candidates: bool = False
@@ -158,7 +159,7 @@ class Assembler(Struct, eq=False):
         elif kind is PartEnded:
             pass  # the end of the stream ends every part
         elif kind is PartStarted:
-            self._parts[added.index] = _Open(added.part, added.candidate)
+            self._parts[added.index] = GrowingPart(added.part, added.candidate)
             self._has_candidates |= added.candidate > 0
         elif kind is UsageReported:
             self.usage = added.usage
@@ -203,11 +204,11 @@ class Assembler(Struct, eq=False):
         others = tuple(self._candidate(number, self._parts_of(number), ()) for number in sorted(numbers) if number)
         return self._candidate(0, self._parts_of(0), others)
 
-    def _parts_of(self, candidate: int) -> list[_Open]:
+    def _parts_of(self, candidate: int) -> list[GrowingPart]:
         ordered = [self._parts[index] for index in sorted(self._parts)]
         return [part for part in ordered if part.candidate == candidate] if self._has_candidates else ordered
 
-    def _candidate(self, number: int, parts: list[_Open], others: tuple[ModelOutput, ...]) -> ModelOutput:
+    def _candidate(self, number: int, parts: list[GrowingPart], others: tuple[ModelOutput, ...]) -> ModelOutput:
         started = self._started
         finished = self._finished.get(number, _UNFINISHED)
         return ModelOutput(

@@ -9,6 +9,7 @@ knows those marks. Writers call it for a part of a history where they restore a 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Protocol, TypeVar
 
 from msgspec import structs
@@ -42,6 +43,12 @@ def is_from(thing: _Sourced, wire_format: str) -> bool:
 def is_spelled(thing: _Sourced, word: str) -> bool:
     """Whether something was spelled in this way where it was read."""
     return thing.source is not None and word in thing.source.spelling
+
+
+def spelled(wire_format: str, words: Iterable[str]) -> Source | None:
+    """The source of something that was spelled in these ways; None without words."""
+    spelling = tuple(words)
+    return Source(wire_format, spelling) if spelling else None
 
 
 def spelling_in(thing: _Sourced, wire_format: str) -> tuple[str, ...]:

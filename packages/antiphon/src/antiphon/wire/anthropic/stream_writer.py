@@ -182,9 +182,9 @@ class StreamWriter(EventWriter[_Block]):
         if isinstance(given, Native) and given.origin == FORMAT and type(given.data) is dict:
             self._write_native(part, given.data)
             return
-        given = transcribe(part.complete(), self.losses)
+        given = transcribe(part.whole(), self.losses)
         if isinstance(given, Text):
-            text = _Block(part.index, Text(""))
+            text = _Block(Text(""), index=part.index)
             self._on_part(text)
             self._on_text(text, given.text)
             self._on_part_end(text)

@@ -43,12 +43,12 @@ from antiphon.parts import (
 from antiphon.wire.capabilities import Capabilities
 from antiphon.wire.capabilities.accepted_media import fit_medium, locate
 from antiphon.wire.gemini import FORMAT
-from antiphon.wire.gemini.native import field_spellings, native_extras, spelled, split_fields
+from antiphon.wire.gemini.native import field_spellings, native_extras, split_fields
 from antiphon.wire.gemini.shapes import CallShape, PartShape, ResultShape, fit_part, value_of
 from antiphon.wire.loss import Losses
 from antiphon.wire.media import media_type_of_url
 from antiphon.wire.native_as_text import readable_parts
-from antiphon.wire.provenance import is_from, is_spelled, with_source
+from antiphon.wire.provenance import is_from, is_spelled, spelled, with_source
 from antiphon.wire.shapes import INVALID, Loose, as_dict, decode_json
 from antiphon.wire.shared_google import read_base64, write_base64
 from antiphon.wire.tools.call_ids import GENERATED_ID_PREFIX, CallIdTracker
@@ -212,7 +212,9 @@ def _build_result(
     if inner_extras:
         extras = {**extras, "functionResponse": inner_extras}
     content = (Text(text), *media) if response is not None else media
-    return ToolCallResult(name, call_id, status, content, native=native_extras(extras), source=spelled(*spelling))
+    return ToolCallResult(
+        name, call_id, status, content, native=native_extras(extras), source=spelled(FORMAT, spelling)
+    )
 
 
 def read_response_object(response: dict[str, Any]) -> tuple[ToolExecutionStatus, str, str]:
@@ -266,7 +268,7 @@ def _read_media(field: str, value: Any, extras: dict[str, Any]) -> Media | None:
         spelling.append("untyped")
     place = {"data": read_base64(content, spelling)} if is_inline else {"url": content}
     native = native_extras({**extras, field: more} if more else extras)
-    return target(media_type, native=native, source=spelled(*spelling), **place, **named)  # type: ignore[no-any-return]
+    return target(media_type, native=native, source=spelled(FORMAT, spelling), **place, **named)  # type: ignore[no-any-return]
 
 
 def is_call(part: Any) -> bool:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from antiphon.parts import Native, NativeExtras, Refusal, Text, Thinking, ToolCallRequest, ToolCallResult
+from antiphon.parts import Native, NativeExtras, Refusal, Source, Text, Thinking, ToolCallRequest, ToolCallResult
 from antiphon.wire.capabilities import Capabilities
 from antiphon.wire.gemini import FORMAT
 from antiphon.wire.gemini.content import (
@@ -22,7 +22,7 @@ from antiphon.wire.gemini.content import (
     is_result,
     read_part,
 )
-from antiphon.wire.gemini.native import field_spellings, gemini_extras, native_extras, spelled, split_fields
+from antiphon.wire.gemini.native import field_spellings, gemini_extras, native_extras, split_fields
 from antiphon.wire.gemini.shapes import ContentShape, fit_part
 from antiphon.wire.loss import Losses
 from antiphon.wire.provenance import is_spelled
@@ -39,7 +39,7 @@ SYSTEM_ROLE = "role:"
 CONTENT_FIELDS = field_spellings(("role", "parts"))
 
 _ROLES = {"user": "user", "model": "assistant", "function": "tool", None: "user", "": "user"}
-_FUNCTION_SOURCE = spelled(FUNCTION_ROLE)
+_FUNCTION_SOURCE = Source(FORMAT, (FUNCTION_ROLE,))
 _WIRE_ROLES = {"user": "user", "tool": "user", "assistant": "model"}
 
 

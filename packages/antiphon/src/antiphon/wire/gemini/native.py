@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from antiphon.errors import WireError
-from antiphon.parts import NativeExtras, Source
+from antiphon.parts import NativeExtras
 from antiphon.wire.gemini import FORMAT
 from antiphon.wire.rules import json_type_name
 from antiphon.wire.shared_google import to_snake_case
@@ -67,11 +67,6 @@ def require_list(value: Any, name: str) -> list[Any]:
 def native_extras(extras: dict[str, Any]) -> NativeExtras | None:
     """The native mapping of extras; None if there are none."""
     return {FORMAT: extras} if extras else None
-
-
-def spelled(*words: str) -> Source | None:
-    """The source of something that was spelled in these ways; None without words."""
-    return Source(FORMAT, words) if words else None
 
 
 def gemini_extras(native: NativeExtras | None) -> dict[str, Any]:

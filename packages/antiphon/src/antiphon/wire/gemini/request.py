@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from antiphon.parts import Native, Part, Text, Thinking
+from antiphon.parts import Native, Part, Source, Text, Thinking
 from antiphon.wire.format import RequestReader
 from antiphon.wire.gemini import FORMAT
 from antiphon.wire.gemini.content import read_value
@@ -33,7 +33,6 @@ from antiphon.wire.gemini.native import (
     gemini_extras,
     native_extras,
     require_list,
-    spelled,
     split_fields,
 )
 from antiphon.wire.gemini.rules import RULES
@@ -64,10 +63,10 @@ _REASONING = ReasoningForms(
     shown={None: True, **dict.fromkeys(HIDDEN, False)},
 )
 _THINKING_FIELDS = field_spellings(("thinkingBudget", "thinkingLevel", "includeThoughts"))
-_LOWERCASE_LEVEL = spelled("level:small")
+_LOWERCASE_LEVEL = Source(FORMAT, ("level:small",))
 _OUTPUT_FIELDS = ("responseMimeType", "responseSchema", "responseJsonSchema")
 _MODALITIES = "responseModalities"
-_TEXT_ONLY = spelled("text-only")
+_TEXT_ONLY = Source(FORMAT, ("text-only",))
 """Of `responseModalities: ["TEXT"]`, the default of every other format."""
 _GENERATION_FIELDS = field_spellings((_MODALITIES, *PARAMETER_TABLE.keys(CONFIG), "thinkingConfig", *_OUTPUT_FIELDS))
 _PARAMETER_SPELLINGS = field_spellings(PARAMETERS)
@@ -196,7 +195,7 @@ def _read_system(system: Any, native: dict[str, Any]) -> Message | None:
         return None
     fields, extras = split_fields(system, CONTENT_FIELDS)
     role, parts = fields.get("role"), fields.get("parts")
-    source = spelled(SYSTEM_ROLE + role) if type(role) is str and role else None
+    source = Source(FORMAT, (SYSTEM_ROLE + role,)) if type(role) is str and role else None
     if role is not None and type(role) is not str:
         extras["role"] = role
     calls = CallIdTracker()

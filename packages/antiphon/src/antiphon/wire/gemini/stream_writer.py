@@ -91,7 +91,7 @@ class StreamWriter(EventWriter[OpenPart]):
         self._flush(part.candidate)
 
     def _hold(self, part: OpenPart) -> None:
-        written = self._writer.write(part.complete())
+        written = self._writer.write(part.whole())
         if written:
             self._held.setdefault(part.candidate, []).extend(written)
 

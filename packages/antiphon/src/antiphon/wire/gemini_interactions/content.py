@@ -55,7 +55,7 @@ from antiphon.wire.gemini_interactions.shapes import (
 from antiphon.wire.loss import Losses
 from antiphon.wire.media import media_type_of_url, same_media_types
 from antiphon.wire.native_as_text import readable_parts, transcribe
-from antiphon.wire.provenance import is_from, is_spelled, with_source
+from antiphon.wire.provenance import is_from, is_spelled, spelled, with_source
 from antiphon.wire.shared_google import read_base64, write_base64
 from antiphon.wire.tools.call_ids import IdMapper
 from antiphon.wire.tools.definitions import arguments_object, parse_json_object
@@ -109,7 +109,7 @@ def _read_media(content: Any, more: dict[str, Any]) -> Media | None:
         spelling += ["untyped", "video"] if type(content) is VideoShape else ["untyped"]
     fields: dict[str, Any] = {"url": uri} if uri is not None else {"data": read_base64(source, spelling)}
     fields["native"] = {FORMAT: more} if more else None
-    fields["source"] = Source(FORMAT, tuple(spelling)) if spelling else None
+    fields["source"] = spelled(FORMAT, spelling)
     return _PARTS.get(type(content), Document)(media_type or "", **fields)
 
 

@@ -33,7 +33,7 @@ from antiphon.wire.gemini_interactions.tools import read_tool_choice, read_tools
 from antiphon.wire.loss import lose_native
 from antiphon.wire.parameters import refused_fields
 from antiphon.wire.parameters.reasoning import HIDDEN, ReasoningForms, plan_reasoning
-from antiphon.wire.provenance import is_spelled
+from antiphon.wire.provenance import is_spelled, spelled
 from antiphon.wire.request import Message, ModelRequest, OutputFormat, Reasoning
 from antiphon.wire.request_writer import RequestWriter
 from antiphon.wire.rules import json_type_name
@@ -88,7 +88,7 @@ def _build_request(entries: list[Any], unread: dict[str, Any]) -> ModelRequest:
             spelling.append("text-only")
         else:  # specific to this API, or malformed
             native[name] = value
-    source = Source(FORMAT, tuple(spelling)) if spelling else None
+    source = spelled(FORMAT, spelling)
     return ModelRequest(messages=messages, native={FORMAT: native} if native else None, source=source, **values)
 
 
@@ -120,21 +120,17 @@ def _read_output_format(fields: dict[str, Any]) -> OutputFormat | None:
             return None
         spelling = (*spelling, "mime")
     if given is None and mime_type is not None:
-        output_format: OutputFormat | None = OutputFormat("json_object", source=_spelled(spelling))
+        output_format: OutputFormat | None = OutputFormat("json_object", source=spelled(FORMAT, spelling))
     elif type(given) is not dict:
         return None
     elif mime_type is not None and not (type(given.get("type")) is str and given["type"] in _MEDIA_FORMATS):
-        output_format = OutputFormat("json_schema", given, source=_spelled((*spelling, "raw")))
+        output_format = OutputFormat("json_schema", given, source=spelled(FORMAT, (*spelling, "raw")))
     else:
-        output_format = _read_text_format(given, _spelled(spelling))
+        output_format = _read_text_format(given, spelled(FORMAT, spelling))
     if output_format is not None:
         fields.pop("response_format", None)
         fields.pop("response_mime_type", None)
     return output_format
-
-
-def _spelled(words: tuple[str, ...]) -> Source | None:
-    return Source(FORMAT, words) if words else None
 
 
 def _read_text_format(given: dict[str, Any], source: Source | None) -> OutputFormat | None:

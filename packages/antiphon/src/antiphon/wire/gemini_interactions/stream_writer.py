@@ -82,7 +82,7 @@ class StreamWriter(ItemWriter[_Part]):
 
     def _on_whole(self, part: _Part) -> None:
         """A medium, or a step of Google's tools."""
-        given = part.complete()
+        given = part.whole()
         steps: list[Any] = []
         StepWriter(self.losses).model_steps((given,), steps, part.index)
         for step in steps:

@@ -293,7 +293,7 @@ class StreamWriter(EventWriter[OpenPart]):
 
     def _on_part_end(self, part: OpenPart) -> None:
         if type(part.part) is ToolCallRequest:
-            call = write_call(part.complete(), self._calls, self.losses)
+            call = write_call(part.whole(), self._calls, self.losses)
             self._calls += 1
             self._out.append(self._line(calls=[call]))
 

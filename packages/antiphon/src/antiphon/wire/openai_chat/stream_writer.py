@@ -160,7 +160,7 @@ class StreamWriter(EventWriter[ChatPart]):
     def _on_whole(self, part: ChatPart) -> None:
         """A part that has no text to grow is written as in a whole response."""
         self._begin_part(part)
-        message = self._assistant.response_message((part.complete(),), part.index)
+        message = self._assistant.response_message((part.whole(),), part.index)
         delta = {key: value for key, value in message.items() if value not in (None, []) and key != "role"}
         for image in delta.get("images", ()):
             image["index"] = self._counts[part.candidate, Image] - 1

@@ -150,7 +150,7 @@ class StreamWriter(ItemWriter[_Part]):
 
     def _on_whole(self, part: _Part) -> None:
         self._end_messages()
-        for body in write_item(part.complete(), self._ids, self.losses):
+        for body in write_item(part.whole(), self._ids, self.losses):
             item = _Item(len(self._items), "", "", final=body)
             self._items.append(item)
             self._emit("response.output_item.added", {"output_index": item.index, "item": body})
@@ -164,7 +164,7 @@ class StreamWriter(ItemWriter[_Part]):
             if item is not self._items[-1]:
                 self._end_message(item)
             return
-        complete = part.complete()
+        complete = part.whole()
         if isinstance(complete, ToolCallRequest):
             fields = {"name": complete.tool_name, "arguments": complete.arguments}
             if complete.freeform:
@@ -179,7 +179,7 @@ class StreamWriter(ItemWriter[_Part]):
         self._end_item(item, reasoning_item(complete, item.id, self.losses))
 
     def _end_content(self, part: _Part) -> None:
-        content = message_item([part.complete()], "", Losses())["content"][0]
+        content = message_item([part.whole()], "", Losses())["content"][0]
         annotations = content.get("annotations")
         for number, annotation in enumerate(annotations if isinstance(annotations, list) else ()):
             fields = {**part.place, "annotation_index": number, "annotation": annotation}
@@ -199,7 +199,7 @@ class StreamWriter(ItemWriter[_Part]):
     def _end_message(self, item: _Item) -> None:
         if item.final is None and not item.open_parts:
             writing, self.losses.part = self.losses.part, item.parts[0].index
-            parts = [part.complete() for part in item.parts]
+            parts = [part.whole() for part in item.parts]
             self._end_item(item, message_item(parts, item.id, self.losses))
             self.losses.part = writing
 

@@ -17,12 +17,13 @@ from collections.abc import Iterable
 from typing import Any, Generic, TypeVar
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import structs
 
 from antiphon.parts import Native, NativeExtras, Refusal, Text, Thinking, TokenUsage, ToolCallRequest
 from antiphon.wire.delta import (
     Failed,
     Finished,
+    GrowingPart,
     ModelOutputDelta,
     PartDelta,
     PartEnded,
@@ -32,7 +33,6 @@ from antiphon.wire.delta import (
     UsageReported,
     merged,
     overlaid,
-    whole_part,
 )
 from antiphon.wire.loss import Loss, Losses
 from antiphon.wire.output import ModelOutput, ProviderError
@@ -62,15 +62,13 @@ def _escape_line_ends(data: bytes) -> bytes:
     )
 
 
-class OpenPart(Struct):
-    """A part that has not ended. Formats add what they need to write more of it."""
+class OpenPart(GrowingPart, kw_only=True):
+    """A part that has not ended. Formats add what they need to write more of it.
+
+    `pieces` has the text that is kept: of a part that waits, and of one whose format needs it at the end.
+    """
 
     index: int
-    part: Any
-    candidate: int = 0
-    pieces: list[str] = []
-    """The text that is kept: of a part that waits, and of one whose format needs it at the end."""
-    gained: list[NativeExtras] = []
     before: bytes = b""
     after: bytes = b""
     """The bytes around each text, where a format writes nothing else of it."""
@@ -81,10 +79,6 @@ class OpenPart(Struct):
     @property
     def text(self) -> str:
         return "".join(self.pieces)
-
-    def complete(self) -> Any:
-        """The part with what was kept."""
-        return whole_part(self.part, self.pieces, self.gained)
 
 
 AnyPart = TypeVar("AnyPart", bound=OpenPart)
@@ -214,7 +208,7 @@ class EventWriter(Generic[AnyPart]):
         pieces = [getattr(part, field)] if grows and getattr(part, field) else []
         if pieces:
             part = structs.replace(part, **{field: ""})
-        opened = self._part_type(started.index, part, started.candidate, pieces, is_waiting=True)
+        opened = self._part_type(part, started.candidate, pieces, index=started.index, is_waiting=True)
         self._parts[started.index] = opened
         if self._is_sequential:
             queue = self._queues.setdefault(started.candidate, deque())
