@@ -8,6 +8,7 @@ Exit codes: 0 success, 1 failure (the reason on standard error), 2 invalid argum
 from __future__ import annotations
 
 import argparse
+import errno
 import logging
 import os
 import sys
@@ -46,10 +47,14 @@ COMMANDS = {
     "export": "write a conversation as a session of another coding agent, as messages or as training data",
 }
 
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""The errors of a disk that takes no more of the output."""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
+    _replace_closed_outputs()
     try:
         parser = _parser(given)
     except ExtraMissing as error:
@@ -69,11 +74,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         write_error("")
         return 130
-    except BrokenPipeError:
-        # The reader of our output left (`| head`); Python would complain once more while closing it.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # the reader of our output left (`| head`)
+        _discard_output()
         return 141
+    except OSError as error:
+        if error.errno not in _FULL or error.filename is not None:
+            raise
+        _discard_output()
+        write_error(f"antiphon: cannot write all of the output: {error.strerror}")
+        return 1
     return code
+
+
+def _replace_closed_outputs() -> None:
+    """Discard what is written to an output that is closed (`>&-`). No file that is opened later gets its number."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 - until the process ends
+
+
+def _discard_output() -> None:
+    """Discard what could not be written: Python would complain once more while closing standard output."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 class _WarningLines(logging.Handler):
