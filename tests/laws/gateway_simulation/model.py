@@ -169,6 +169,11 @@ class GatewayModel(Struct):
             bounds.least, bounds.most = max(bounds.least, 1.0), max(bounds.most, 1.0)
             bounds.take(1, 1)
 
+    def may_take_request(self, name: str) -> None:
+        """The client was let in or refused; which is not known."""
+        if bounds := self.buckets.get((name, "requests")):
+            bounds.take(0, 1)
+
     def charge(self, name: str, least: int, most: int) -> None:
         """An answer cost so many tokens."""
         if bounds := self.buckets.get((name, "tokens")):
