@@ -47,7 +47,7 @@ from antiphon_gateway.threads import STATE
 logger = logging.getLogger("antiphon.gateway")
 
 EVENT_SECONDS = 3600.0
-"""How long an event of an answer can be followed."""
+"""How long an event of an answer that has ended can be followed."""
 _PURGED_AT_ONCE = 200
 """Expired rows deleted with each stored one: each call stays short, and rows expire slower than they are deleted."""
 _KNOWN = "owner = ?1 AND id = ?2 AND NOT is_deleted"
@@ -152,7 +152,11 @@ class AnswerStore:
             " VALUES (?, ?, ?, 'running', ?, ?, ?, x'', x'')"
         )
         with self._file.transaction() as db:
-            db.execute("DELETE FROM answer_events WHERE stored_at <= ?", (now - EVENT_SECONDS,))
+            expired = (
+                "DELETE FROM answer_events WHERE stored_at <= ?1"
+                " AND NOT EXISTS (SELECT 1 FROM answers WHERE number = answer AND deadline > ?2)"
+            )
+            db.execute(expired, (now - EVENT_SECONDS, now))
             number = db.execute(insert, (owner, answer_id, now, now + seconds, body, request)).lastrowid
             self._make_room(db, number or 0)
             self._file.check_size(db, owner)
@@ -170,10 +174,11 @@ class AnswerStore:
         """The stored events of an answer after the one with index `after`."""
         find = (
             "SELECT event FROM answer_events e JOIN answers a ON a.number = e.answer"
-            f" WHERE {_KNOWN} AND e.number > ?3 AND e.stored_at > ?4 ORDER BY e.number"
+            f" WHERE {_KNOWN} AND e.number > ?3 AND (e.stored_at > ?4 OR deadline > ?5) ORDER BY e.number"
         )
+        now = self._file.clock()
         with self._file.reading() as db:
-            rows = db.execute(find, (owner, answer_id, after, self._file.clock() - EVENT_SECONDS)).fetchall()
+            rows = db.execute(find, (owner, answer_id, after, now - EVENT_SECONDS, now)).fetchall()
         return [bytes(event) for (event,) in rows]
 
     def finish(self, answer_id: str, owner: str, body: bytes) -> None:

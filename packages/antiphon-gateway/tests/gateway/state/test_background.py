@@ -210,6 +210,22 @@ def test_a_store_that_fails_for_a_moment_loses_no_event_and_no_cancellation(tmp_
     asyncio.run(run())
 
 
+def test_an_answer_that_takes_hours_keeps_its_events_until_it_ends() -> None:
+    now = [1000.0]
+    store = AnswerStore(StateFile(clock=lambda: now[0]))
+    store.begin("a1", "owner", b"{}", seconds=8 * 3600)
+    store.add_events("a1", "owner", 0, [b"one", b"two"])
+    now[0] += 2 * 3600
+    store.add_events("a1", "owner", 2, [b"three"])
+    store.begin("a2", "owner", b"{}", seconds=60)  # it makes room
+    assert store.events("a1", "owner", -1) == [b"one", b"two", b"three"]
+    store.finish("a1", "owner", b"{}")
+    assert store.events("a1", "owner", -1) == [b"three"]
+    store.begin("a3", "owner", b"{}", seconds=60)
+    now[0] -= 2 * 3600
+    assert store.events("a1", "owner", -1) == [b"three"], "the others were deleted"
+
+
 def test_an_answer_that_takes_too_long_fails() -> None:
     async def run() -> None:
         here, store = answers()
