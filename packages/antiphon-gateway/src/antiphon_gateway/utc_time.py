@@ -29,6 +29,11 @@ def date_of(day: int) -> date:
     return _EPOCH.date() + timedelta(days=day)
 
 
+def start_of(day: int) -> datetime:
+    """When a day since 1970 begins."""
+    return _EPOCH + timedelta(days=day)
+
+
 def day_of(when: date) -> int:
     """A date as a day since 1970."""
     return (when - _EPOCH.date()).days

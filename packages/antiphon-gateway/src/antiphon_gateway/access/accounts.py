@@ -15,7 +15,6 @@ Anthropic's SDKs from asking again when the next try can only succeed tomorrow.
 from __future__ import annotations
 
 import time
-from calendar import monthrange
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from math import ceil
@@ -29,8 +28,8 @@ from antiphon.providers.routes import Target
 from antiphon.wire.output import ErrorKind, ProviderError
 from antiphon_gateway.access.client_keys import ClientKey
 from antiphon_gateway.errors import error_response
-from antiphon_gateway.share.counts import Amount, Bucket, Buckets, Counters, Period
-from antiphon_gateway.utc_time import DAY_SECONDS, date_of, now_microseconds, utc_text
+from antiphon_gateway.share.counts import Amount, Bucket, Buckets, Counters, Period, periods_of
+from antiphon_gateway.utc_time import DAY_SECONDS, now_microseconds, utc_text
 
 _PER_MINUTE = {"requests_per_minute": "requests", "tokens_per_minute": "tokens"}
 _MONEY = ("budget_per_day", "budget_per_month")
@@ -194,9 +193,7 @@ class ClientAccounts:
 
     def _periods(self, key: ClientKey) -> tuple[Period, Period]:
         """The day and the month of a client. Both are counted, whichever is limited: a limit that is added counts at once."""
-        today = int(self._clock() // DAY_SECONDS)
-        month = month_start(today)
-        return Period(key.name, today, today + 1), Period(key.name, month, _next_month(month))
+        return periods_of(key.name, int(self._clock() // DAY_SECONDS))
 
     def _used_up(self, key: ClientKey) -> LimitReached | None:
         """The limit that is used up; the one that lasts longest, if there are several."""
@@ -248,13 +245,3 @@ def priced_targets(
         "permission",
         code="price_unknown",
     )
-
-
-def month_start(day: int) -> int:
-    """The first day of the month of a day, both since 1970."""
-    return day - date_of(day).day + 1
-
-
-def _next_month(first: int) -> int:
-    month = date_of(first)
-    return first + monthrange(month.year, month.month)[1]

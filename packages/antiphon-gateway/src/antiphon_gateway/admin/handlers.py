@@ -37,7 +37,8 @@ from antiphon_gateway.ledger.stored_keys import (
 )
 from antiphon_gateway.runtime.body_fields import query_number, read_body_as
 from antiphon_gateway.runtime.metered import MeteredRequest
-from antiphon_gateway.utc_time import time_at, utc_text
+from antiphon_gateway.share.counts import periods_of
+from antiphon_gateway.utc_time import day_of, start_of, time_at, utc_text
 
 _DEFAULT_PAGE, _LARGEST_PAGE = 100, 1000
 _LONGEST_NAME = 200
@@ -175,25 +176,22 @@ async def handle_usage(context: MeteredRequest) -> Response:
 
 async def usage_of(context: MeteredRequest, client: ClientKey) -> dict[str, Any]:
     """What a client used today and this month, and of its limits."""
-    now = datetime.now(UTC)
-    today = now.replace(hour=0, minute=0, second=0, microsecond=0)
-    month = today.replace(day=1)
-    starts = {"day": (today, today + timedelta(days=1)), "month": (month, (month + timedelta(days=32)).replace(day=1))}
-    reading = partial(spend, by=("model", "day"), since=month, keys=(client.name,))
+    day, month = periods_of(client.name, day_of(datetime.now(UTC).date()))
+    reading = partial(spend, by=("model", "day"), since=start_of(month.start), keys=(client.name,))
     found = await context.services.database.read_rows(reading)  # once: both periods are of the same moment
     usage: dict[str, Any] = {}
-    for period, (since, end) in starts.items():
-        rows = [row for row in found if row.day is not None and row.day >= since.date()]
+    for name, period in (("day", day), ("month", month)):
+        rows = [row for row in found if period.has(row.day)]
         models = [(model, list(held)) for model, held in groupby(rows, key=attrgetter("model"))]
-        usage[period] = {
-            "since": utc_text(since),
-            "resets_at": utc_text(end),
+        usage[name] = {
+            "since": utc_text(start_of(period.start)),
+            "resets_at": utc_text(start_of(period.end)),
             **_sums(rows),
             "models": [{"model": model, **_sums(held)} for model, held in models],
         }
         for limit in BUDGET_LIMITS:
-            if limit.endswith(period) and getattr(client, limit) is not None:
-                usage[period][limit] = getattr(client, limit)
+            if limit.endswith(name) and getattr(client, limit) is not None:
+                usage[name][limit] = getattr(client, limit)
     return usage
 
 

@@ -11,7 +11,7 @@ written first, and the totals then contain them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime
 from decimal import Decimal
 from operator import attrgetter
 from typing import Any, Literal, TypeAlias
@@ -27,7 +27,7 @@ from antiphon_gateway.ledger.ledger import UsageLedger
 from antiphon_gateway.ledger.writer import ALL_KEYS, TOKEN_COLUMNS
 from antiphon_gateway.share.counts import NOTHING, Amount, Period
 from antiphon_gateway.threads import BUDGETS
-from antiphon_gateway.utc_time import date_of, day_of, microseconds_of
+from antiphon_gateway.utc_time import date_of, microseconds_of, start_of
 
 Dimension: TypeAlias = Literal["key", "model", "provider", "day"]
 DIMENSIONS: tuple[Dimension, ...] = ("key", "model", "provider", "day")
@@ -221,7 +221,6 @@ def _row(row: Sequence[Any]) -> SpendRow:
 
 
 _FLUSH_SECONDS = 5.0
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class LedgerTotals:
@@ -245,20 +244,16 @@ class LedgerTotals:
         totals = dict.fromkeys(periods, NOTHING)
         if not periods or not self._database.exists:
             return totals
-        since = _EPOCH + timedelta(days=min(period.start for period in periods))
+        since = start_of(min(period.start for period in periods))
         clients = list({period.client for period in periods})
         rows = self._database.run_now(lambda opened: spend(opened, ("key", "day"), since=since, keys=clients))
         used: dict[str, list[SpendRow]] = {}
         for row in rows:
             used.setdefault(row.key or "", []).append(row)
         return {
-            period: sum((_amount(row) for row in used.get(period.client, ()) if _is_in(row, period)), NOTHING)
+            period: sum((_amount(row) for row in used.get(period.client, ()) if period.has(row.day)), NOTHING)
             for period in periods
         }
-
-
-def _is_in(row: SpendRow, period: Period) -> bool:
-    return row.day is not None and period.start <= day_of(row.day) < period.end
 
 
 def _amount(row: SpendRow) -> Amount:

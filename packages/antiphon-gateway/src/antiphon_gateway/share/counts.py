@@ -17,15 +17,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from calendar import monthrange
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from datetime import date
 from math import inf
 from typing import Generic, Protocol, TypeVar
 
 from msgspec import Struct
 
 from antiphon.errors import SharedStoreUnavailable
-from antiphon_gateway.utc_time import date_of
+from antiphon_gateway.utc_time import date_of, day_of
 
 T = TypeVar("T")
 logger = logging.getLogger("antiphon.gateway")
@@ -286,6 +288,17 @@ class Period(Struct, frozen=True):
         """`client:2026-11-18`, or `client:2026-11` for a month."""
         first = date_of(self.start)
         return f"{self.client}:{first if self.end == self.start + 1 else f'{first:%Y-%m}'}"
+
+    def has(self, day: date | None) -> bool:
+        """Whether a day is in it."""
+        return day is not None and self.start <= day_of(day) < self.end
+
+
+def periods_of(client: str, day: int) -> tuple[Period, Period]:
+    """The day of a client, and its month."""
+    first = date_of(day).replace(day=1)
+    start = day_of(first)
+    return Period(client, day, day + 1), Period(client, start, start + monthrange(first.year, first.month)[1])
 
 
 class CounterStore(Protocol):

@@ -10,16 +10,16 @@ from contextlib import asynccontextmanager
 import pytest
 
 from antiphon.errors import SharedStoreUnavailable
-from antiphon_gateway.access.accounts import ClientAccounts, month_start
+from antiphon_gateway.access.accounts import ClientAccounts
 from antiphon_gateway.access.client_keys import ClientKey
 from antiphon_gateway.config.references import parse_store_url
-from antiphon_gateway.share.counts import NOTHING, Amount, Counters, CounterStore, Period
+from antiphon_gateway.share.counts import NOTHING, Amount, Counters, CounterStore, Period, periods_of
 from antiphon_gateway.share.redis_state import RedisState, RedisStore
 from antiphon_gateway.utc_time import date_of
 from support.valkey_server import ValkeyServer, running
 
 TODAY = int(time.time() // 86_400)
-FIRST = month_start(TODAY)
+FIRST = periods_of("", TODAY)[1].start
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def day(client: str, number: int = TODAY) -> Period:
 
 
 def month(client: str) -> Period:
-    return Period(client, FIRST, month_start(FIRST + 31))
+    return periods_of(client, TODAY)[1]
 
 
 def test_reports_of_all_processes_add_up(server: ValkeyServer) -> None:
