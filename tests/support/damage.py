@@ -14,7 +14,7 @@ JUNK: tuple[Any, ...] = (
     *(None, 0, -1, 1.5, HUGE, "", "x", "null", True, [], {}, [None], [[]], {"": ""}),
     *({"type": "x"}, {"type": "text"}, [{"type": "text"}], [{"type": "text", "text": "x"}]),
 )
-_UNKNOWN = ("", "x", "type", "id", "name", "text", "index")
+_UNKNOWN = ("", "x", "type", "id", "name", "text", "index", "content", "annotations", "cache_control", "arguments")
 
 
 def damaged(value: Any, dice: random.Random) -> Any:

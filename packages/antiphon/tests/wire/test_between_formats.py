@@ -74,6 +74,15 @@ def test_a_document_of_no_media_type_is_not_sent_as_a_data_url(media_type: str) 
     assert [loss.path for loss in losses] == ["messages[0].parts[0]"]
 
 
+@pytest.mark.parametrize("annotations", ["x", 3, {"type": "url_citation"}])
+def test_chat_itself_keeps_annotations_of_another_type_where_they_were(annotations: Any) -> None:
+    text = {"type": "text", "text": "Rain.", "annotations": annotations}
+    messages = [{"role": "user", "content": "Rain?"}, {"role": "assistant", "content": [text]}]
+    body, losses = CHAT.write_request(CHAT.read_request({"model": "m", "messages": messages}))
+    assert body["messages"] == messages
+    assert losses == []
+
+
 def test_chat_itself_keeps_cache_control_where_it_was() -> None:
     body = {"model": "m", "messages": [{"role": "user", "content": "Rain?", "cache_control": CACHE}]}
     assert CHAT.write_request(CHAT.read_request(body)) == (body, [])

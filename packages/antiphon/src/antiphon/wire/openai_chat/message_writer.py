@@ -387,7 +387,7 @@ class AssistantWriter(PartWriter):
         raw = written.pop("content", None)
         if raw is not None and self._deferred is None:
             fields["content"] = raw
-        if annotations := written.pop("annotations", None):
+        if type(written.get("annotations")) is list and (annotations := written.pop("annotations")):
             fields["annotations"] = fields.get("annotations", []) + annotations
         content.append(written)
 
