@@ -144,15 +144,26 @@ def test_a_refused_request_is_made_smaller_and_sent_once_more(vendor: str) -> No
 
 
 @pytest.mark.parametrize("vendor", REFUSALS)
-def test_a_second_refusal_ends_the_run(vendor: str) -> None:
+def test_a_request_that_is_refused_again_is_made_smaller_again(vendor: str) -> None:
     journey = Journey(vendor, refusals=2)
+    with journey.upstream:
+        result = journey.start().run_sync("Visit all depots.")
+        assert (result.reason, result.text) == ("answered", "All seen.")
+        assert journey.upstream.refused == []
+    *_, first, second, third = journey.sizes
+    assert len(journey.sizes) == ROUNDS + 3
+    assert third < second < first * 0.7
+
+
+def test_a_provider_that_refuses_every_size_ends_the_run() -> None:
+    journey = Journey("openai", refusals=30)
     with journey.upstream:
         loop = journey.start()
         failed = loop.run_sync("Visit all depots.", check=False)
         assert failed.error is not None
         assert (failed.error.kind, failed.error.status) == ("context_length", 400)
-        assert len(journey.sizes) == ROUNDS + 2, "no third request"
-        assert journey.upstream.refused == []
-        result = loop.run_sync("Go on.")
-        assert (result.reason, result.text) == ("answered", "All seen.")
-        assert journey.sizes[-1] < journey.sizes[-2], "smaller than what was refused last"
+        refused = journey.sizes[ROUNDS:]
+        assert len(refused) < 10, "each is half of the one before"
+        assert refused == sorted(refused, reverse=True)
+        journey.upstream.clear()
+        assert loop.run_sync("Go on.").reason == "context_limit", "what must be kept was refused; it is not sent again"
