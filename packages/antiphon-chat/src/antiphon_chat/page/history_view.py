@@ -26,13 +26,13 @@ from antiphon.history import (
 )
 from antiphon.history.attachments import INLINE_LIMIT, digest, extract_media
 from antiphon.history.transcript import entry_lines
+from antiphon.json_text import decode_json
 from antiphon.parts import Audio, Document, Image, Refusal, Text, Thinking, ToolCallRequest, ToolCallResult
 from antiphon.prices.table import PriceTable
 from antiphon.providers.sent_requests import target_of, write_body
 from antiphon.text import one_line, shorten
 from antiphon.wire import FORMATS, formats
 from antiphon.wire.request import ModelRequest, ToolDefinition
-from antiphon.wire.shapes import decode_json
 from antiphon_chat.shared.in_a_line import call_words
 from antiphon_chat.shared.markdown import blocks_json
 from antiphon_chat.shared.spending import cost_of_entry

@@ -8,11 +8,11 @@ from msgspec import structs
 
 from antiphon.context.tokens import count_text
 from antiphon.history import HistoryEntry, ModelOutputEntry
+from antiphon.json_text import decode_json
 from antiphon.prices.table import PriceTable
 from antiphon.providers.sent_requests import sent_requests
 from antiphon.wire import formats
 from antiphon.wire.request import ModelRequest, PromptCaching, ToolDefinition
-from antiphon.wire.shapes import decode_json
 from antiphon_chat.shared.spending import usage_of
 from antiphon_devtools.cache_doctor.doctor import CacheDoctor
 from antiphon_devtools.cache_doctor.outline import outline_prompt

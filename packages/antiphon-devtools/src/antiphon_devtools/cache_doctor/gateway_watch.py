@@ -11,9 +11,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from antiphon.json_text import decode_json
 from antiphon.parts import TokenUsage
 from antiphon.prices.table import PriceTable
-from antiphon.wire.shapes import decode_json
 from antiphon_devtools.cache_doctor.doctor import CacheDoctor
 from antiphon_devtools.cache_doctor.outline import outline_prompt
 from antiphon_devtools.cache_doctor.report import CacheReport

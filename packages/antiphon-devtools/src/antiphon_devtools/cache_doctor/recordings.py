@@ -16,11 +16,10 @@ from typing import Any
 from msgspec import Struct
 
 from antiphon.errors import AntiphonError, WireError
-from antiphon.json_text import NOT_JSON, read_json
+from antiphon.json_text import NOT_JSON, decode_json, read_json
 from antiphon.parts import TokenUsage
 from antiphon.wire import formats
 from antiphon.wire.delta import UsageReported
-from antiphon.wire.shapes import decode_json
 from antiphon.wire.spec import detect_format
 
 _PATHS = (

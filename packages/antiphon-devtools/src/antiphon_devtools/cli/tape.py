@@ -11,7 +11,7 @@ import msgspec
 
 from antiphon.cli.options import whole_number
 from antiphon.cli.terminal import as_sentence, format_time, joined, styled, table, write, write_json_lines
-from antiphon.json_text import read_json
+from antiphon.json_text import NOT_JSON, read_json
 from antiphon_devtools.cassettes.tape import Exchange, Tape
 
 _LONGEST_BODY = 4000
@@ -113,7 +113,7 @@ def _body_lines(body: bytes, *, is_full: bool) -> Iterator[str]:
         return
     try:
         text = msgspec.json.format(body, indent=2).decode()
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except NOT_JSON:
         text = body.decode("utf-8", "replace")
     cut = text if is_full or len(text) <= _LONGEST_BODY else f"{text[:_LONGEST_BODY]}\n… (--full shows the rest)"
     yield from (f"  {line}" for line in cut.splitlines())

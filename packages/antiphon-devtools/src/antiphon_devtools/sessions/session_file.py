@@ -17,9 +17,8 @@ import msgspec
 from msgspec import Struct
 
 from antiphon.errors import SessionError
-from antiphon.json_text import NOT_JSON
+from antiphon.json_text import NOT_JSON, decode_json
 from antiphon.text import one_line, shorten
-from antiphon.wire.shapes import decode_json
 
 _TITLE_LENGTH = 80
 _HEAD_BYTES = 256 * 1024

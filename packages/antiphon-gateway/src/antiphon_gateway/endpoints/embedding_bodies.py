@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from antiphon.errors import WireError
+from antiphon.json_text import NOT_JSON
 from antiphon.wire.loss import Loss, other_fields
 from antiphon.wire.rules import json_type_name
 
@@ -248,5 +249,5 @@ def _as_base64(vector: list[float]) -> str:
 def _decode(data: bytes, kind: Any) -> Any:
     try:
         return msgspec.json.decode(data, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except NOT_JSON as error:
         raise WireError(f"no embeddings in it: {error}") from None

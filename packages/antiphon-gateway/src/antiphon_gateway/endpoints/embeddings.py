@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from antiphon.errors import InvalidModelName, WireError
 from antiphon.http.messages import Response
+from antiphon.json_text import NOT_JSON
 from antiphon.parts import TokenUsage
 from antiphon.providers.engine.attempt import UpstreamRequest
 from antiphon.providers.engine.provider import Provider
@@ -178,7 +179,7 @@ def _read_openai_usage(body: bytes) -> TokenUsage | None:
     """The cost of a response with embeddings."""
     try:
         return read_usage(msgspec.json.decode(body, type=_Embedded).usage)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except NOT_JSON:
         raise WireError("no embeddings in it") from None
 
 

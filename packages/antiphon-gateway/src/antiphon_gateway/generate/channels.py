@@ -19,6 +19,7 @@ import msgspec
 from msgspec import structs
 
 from antiphon.errors import TransportError
+from antiphon.json_text import NOT_JSON
 from antiphon.providers.engine.continuation import Continuation
 from antiphon.providers.engine.reply import OutputReader, StreamReply
 from antiphon.tools.embedded import EmbeddedCalls
@@ -464,7 +465,7 @@ def _is_usage_alone(event: bytes) -> bool:
     for read in SseReader().feed(event + b"\n\n"):
         try:
             chunk = msgspec.json.decode(read.data)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        except NOT_JSON:
             return False
         if not isinstance(chunk, dict) or chunk.get("choices") or not chunk.get("usage"):
             return False
@@ -475,7 +476,7 @@ def _is_object(data: bytes) -> bool:
     """Whether these bytes are a JSON object."""
     try:
         return isinstance(msgspec.json.decode(data), dict)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except NOT_JSON:
         return False
 
 

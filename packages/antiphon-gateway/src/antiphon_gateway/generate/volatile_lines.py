@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
+from antiphon.json_text import NOT_JSON
 from antiphon.wire.loss import Loss
 
 VolatileLine: TypeAlias = Literal["clock", "request-id", "billing-header"]
@@ -74,7 +75,7 @@ def normalise_lines(body: bytes, format_name: str, names: Sequence[str]) -> tupl
     fields = _INSTRUCTIONS.get(format_name, ())
     try:
         values = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except NOT_JSON:
         return body, []
     rules = [_RULES[name] for name in names]
     losses: list[Loss] = []

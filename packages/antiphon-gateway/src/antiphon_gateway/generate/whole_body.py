@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from antiphon.errors import TransportError
+from antiphon.json_text import NOT_JSON
 from antiphon.parts import TokenUsage
 from antiphon.providers.engine.reply import StreamReply, error_from_transport
 from antiphon.wire.loss import Loss
@@ -92,7 +93,7 @@ def read_any_usage(body: bytes) -> TokenUsage | None:
     """The tokens that a JSON response reports under `usage`, in either of OpenAI's spellings."""
     try:
         usage: Any = msgspec.json.decode(body).get("usage")
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, AttributeError):
+    except (*NOT_JSON, AttributeError):
         return None
     if not isinstance(usage, dict):
         return None

@@ -27,6 +27,7 @@ from typing import Literal, TypeAlias, TypeVar
 import msgspec
 from msgspec import Struct
 
+from antiphon.json_text import NOT_JSON
 from antiphon.prices.table import PriceTable
 from antiphon.private_files import make_private_folder, open_private_file
 
@@ -291,5 +292,5 @@ def _read(descriptor: int) -> list[tuple[int, UsageRow]]:
 def _decoded(decoder: msgspec.json.Decoder[T], written: Iterable[bytes]) -> Iterator[T]:
     """What can be read: a process that is killed may leave half a line, and a machine that loses its power a damaged one."""
     for data in written:
-        with suppress(msgspec.DecodeError, UnicodeDecodeError):
+        with suppress(*NOT_JSON):
             yield decoder.decode(data)

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from antiphon.errors import WireError
+from antiphon.json_text import NOT_JSON
 
 T = TypeVar("T")
 
@@ -30,7 +31,7 @@ def read_object(body: bytes) -> dict[str, Any]:
     """A body that is a JSON object. Raises `WireError`."""
     try:
         return msgspec.json.decode(body, type=dict[str, Any])
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except NOT_JSON as error:
         raise WireError(f"the body is not a JSON object: {error}") from error
 
 
@@ -38,7 +39,7 @@ def read_body_as(body: bytes, kind: type[T], *, advice: str = "") -> T:
     """A JSON body with the fields of `kind`; `advice` says in an error what to send. Raises `WireError`."""
     try:
         return msgspec.json.decode(body, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except NOT_JSON as error:
         raise WireError(f"{error}; {advice}" if advice else str(error)) from error
 
 
@@ -89,7 +90,7 @@ def top_level_fields(body: bytes) -> dict[str, msgspec.Raw]:
     """The outermost object of a body, its values as raw JSON. Raises `WireError`."""
     try:
         return _decoder.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except NOT_JSON as error:
         raise WireError(f"the body is not a JSON object: {error}") from error
 
 
@@ -180,7 +181,7 @@ class StreamModel:
         try:
             fields = _decoder.decode(data[1]) if data is not None else {}
             named = _decoder.decode(fields.get(self._place, b"{}")) if self._place else fields
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        except NOT_JSON:
             return event  # the reader reports it
         if data is None or not _is_name(named.get(self._field)):
             return event

@@ -26,10 +26,9 @@ from antiphon.history.export import CopyResult, CopyStatus, copy_conversation, l
 from antiphon.history.location import is_postgres_url, open_location, store_location
 from antiphon.history.store import Verification
 from antiphon.history.transcript import entry_lines
-from antiphon.json_text import NOT_JSON
+from antiphon.json_text import NOT_JSON, decode_json
 from antiphon.text import one_line
 from antiphon.wire import FORMATS
-from antiphon.wire.shapes import decode_json
 
 _SHOWN_LINES = 12
 

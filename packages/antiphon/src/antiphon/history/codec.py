@@ -38,14 +38,13 @@ from msgspec import Struct
 
 from antiphon.errors import InvalidEntry, StoreDamaged
 from antiphon.history.entries import HistoryEntry, HistoryEntryKind, KnownEntry, OpaqueEntry
+from antiphon.json_text import NOT_JSON
 
 logger = logging.getLogger("antiphon.history")
 
 E = TypeVar("E", bound=HistoryEntry)
 
 SCHEMA = 1
-
-_DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 _encoder = msgspec.json.Encoder()
 _decoder: msgspec.json.Decoder[HistoryEntry] = msgspec.json.Decoder(KnownEntry)
@@ -152,7 +151,7 @@ def check_readable(entry: E) -> E:
     stored = encode_entry(entry)
     try:
         read = _decoder.decode(stored)
-    except _DECODE_ERRORS as error:
+    except NOT_JSON as error:
         if entry.kind not in _KINDS and entry.kind not in _registered:
             _warn_of_unregistered(entry.kind)
             return entry
@@ -204,14 +203,14 @@ def decode_entry(stored: bytes) -> HistoryEntry:
     """The entry `stored` holds; an `OpaqueEntry` if a newer version wrote it. Raises `StoreDamaged` if it is not an entry."""
     try:
         return _decoder.decode(stored)
-    except _DECODE_ERRORS as error:
+    except NOT_JSON as error:
         return _decode_opaque(stored, error)
 
 
 def _decode_opaque(stored: bytes, problem: Exception) -> OpaqueEntry:
     try:
         head = _head_decoder.decode(stored)
-    except _DECODE_ERRORS as error:
+    except NOT_JSON as error:
         raise StoreDamaged(f"not an entry: {error}") from error
     if head.kind not in _KINDS:
         _warn_of_unregistered(head.kind)
@@ -324,7 +323,7 @@ def decode_row(sequence_number: int, body: bytes) -> HistoryEntry:
     """The entry in the row of that number. Raises `StoreDamaged` if it is not an entry, or another one."""
     try:
         entry: HistoryEntry = _decoder.decode(body)
-    except _DECODE_ERRORS as error:
+    except NOT_JSON as error:
         entry = _decode_opaque(body, error)
     if entry.sequence_number != sequence_number:
         raise StoreDamaged(f"its body is that of entry {entry.sequence_number}")
@@ -349,7 +348,7 @@ def decode_rows(rows: Sequence[StoredRow], first: int) -> tuple[Sequence[bytes],
             return None
         bodies = [unpack(body) if body[0] == _PACKED_BYTE else body for body in stored]
         entries: list[HistoryEntry] = [*map(_decoder.decode, bodies)]
-    except (StoreDamaged, TypeError, IndexError, *_DECODE_ERRORS):
+    except (StoreDamaged, TypeError, IndexError, *NOT_JSON):
         return None
     return (bodies, entries) if tuple(map(sequence_number_of, entries)) == numbers else None
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from antiphon.json_text import decode_json
 from antiphon.repair.action import Action
 from antiphon.repair.repairer import log_actions, log_prefix, repair_sequence
 from antiphon.repair.sequence import is_placeholder
@@ -18,7 +19,6 @@ from antiphon.wire.openai_chat.message_writer import MessageListWriter
 from antiphon.wire.openai_chat.messages import read_messages
 from antiphon.wire.openai_chat.request import READER
 from antiphon.wire.request import Message
-from antiphon.wire.shapes import decode_json
 
 logger = logging.getLogger("antiphon.repair")
 

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import Struct
 
+from antiphon.json_text import NOT_JSON
 from antiphon.wire.output import ErrorKind, ProviderError, kind_of_status
 
 MAX_MESSAGE = 2000
@@ -199,7 +200,7 @@ def _decoded(body: object) -> object:
     if isinstance(body, str) and body.lstrip()[:1] in ("{", "["):
         try:
             return msgspec.json.decode(body)
-        except (msgspec.DecodeError, UnicodeError, RecursionError):
+        except NOT_JSON:
             return body
     return body
 

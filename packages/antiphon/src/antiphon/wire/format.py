@@ -25,13 +25,13 @@ import msgspec
 from msgspec import UNSET, Struct
 
 from antiphon.errors import WireError
+from antiphon.json_text import NOT_JSON, decode_json
 from antiphon.parts import NativeExtras, TokenUsage
 from antiphon.wire.delta import ModelOutputDelta
 from antiphon.wire.loss import Loss, Losses, LossyTranslation
 from antiphon.wire.output import ModelOutput, ProviderError
 from antiphon.wire.request import Message, ModelRequest
 from antiphon.wire.rules import Violation, json_type_name
-from antiphon.wire.shapes import INVALID, decode_json
 from antiphon.wire.spec import FormatSpec, HostDialect, load_spec
 from antiphon.wire.tools.namespaces import flatten
 
@@ -152,7 +152,7 @@ class RequestReader:
         """The request in the bytes of a body; None if it must be decoded to plain values first."""
         try:
             body = self._decode(data)
-        except INVALID:
+        except NOT_JSON:
             return None
         entries, *values = self._values(body)
         given = compress(zip(self._names, values, strict=True), map(is_not, values, repeat(UNSET)))  # few of many are
@@ -167,7 +167,7 @@ class RequestReader:
         """The shapes of entries of plain values. One that does not fit costs its neighbours a second conversion, not all."""
         try:
             whole: Any = msgspec.convert({"entries": entries}, self._list)
-        except INVALID:
+        except NOT_JSON:
             if len(entries) <= _CHUNK:
                 return [self._fit(entry) for entry in entries]
             chunks = [entries[start : start + _CHUNK] for start in range(0, len(entries), _CHUNK)]
@@ -369,7 +369,7 @@ def surrogate_error(name: str, messages: Sequence[Message]) -> WireError:
 def _decode_body(data: bytes | bytearray | memoryview) -> Any:
     try:
         return decode_json(data)
-    except INVALID as error:
+    except NOT_JSON as error:
         raise WireError(f"not valid JSON: {_lone_surrogate(bytes(data), str(error)) or error}") from error
 
 

@@ -9,33 +9,14 @@ Field types say exactly what is accepted: an object with a field of another type
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeVar
 
 import msgspec
 from msgspec import UNSET, Struct
 
+from antiphon.json_text import NOT_JSON, decode_json
 from antiphon.parts import TokenUsage
-
-INVALID = (msgspec.DecodeError, RecursionError, UnicodeError)
-
-
-def _number(text: str) -> float | msgspec.Raw:
-    value = float(text)
-    return value if math.isfinite(value) else msgspec.Raw(text.encode())
-
-
-_decode = msgspec.json.Decoder().decode
-_decode_any_number = msgspec.json.Decoder(float_hook=_number).decode
-
-
-def decode_json(data: bytes | bytearray | memoryview | str) -> Any:
-    """The value of a JSON text. A number that no float holds, which a model may write, stays as it is written (`msgspec.Raw`)."""
-    try:
-        return _decode(data)
-    except msgspec.ValidationError:  # of plain values, only such a number is one
-        return _decode_any_number(data)
 
 
 class Shape(Struct, gc=False, forbid_unknown_fields=True, omit_defaults=True):
@@ -77,7 +58,7 @@ class Shapes:
         if value.keys() <= self._fields[kind]:
             try:
                 return msgspec.convert(value, kind)
-            except INVALID:
+            except NOT_JSON:
                 pass
         return self._split(value, kind)
 
@@ -96,18 +77,18 @@ class Shapes:
                 known[name] = field
         try:
             shape = msgspec.convert(known, kind)
-        except INVALID:
+        except NOT_JSON:
             spare = {name: known.pop(name) for name in self._spare if name in known}
             if not spare:
                 return Loose(None, {}, value)
             try:
                 shape = msgspec.convert(known, kind)
-            except INVALID:
+            except NOT_JSON:
                 return Loose(None, {}, value)
             for name, field in spare.items():
                 try:
                     setattr(shape, name, getattr(msgspec.convert({**known, name: field}, kind), name))
-                except INVALID:
+                except NOT_JSON:
                     more[name] = field
         for name, field in fitted.items():
             setattr(shape, name, field)
@@ -163,7 +144,7 @@ def decode_plain(data: bytes, kind: type[T]) -> T | None:
     """The bytes of a body as that; None if it has anything else."""
     try:
         return msgspec.json.decode(data, type=kind)
-    except INVALID:
+    except NOT_JSON:
         return None
 
 
@@ -180,6 +161,6 @@ class UsageScanner:
         """The usage; None if there is none, or if the response must be read whole."""
         try:
             raw = getattr(self._decode(data), self._usage)
-        except INVALID:
+        except NOT_JSON:
             return None
         return self._read(raw) if raw is not UNSET else None

@@ -25,6 +25,7 @@ from antiphon.http.messages import ClientRequest, Response
 from antiphon.http.server.application import Handler, Limits
 from antiphon.http.server.websocket import GOING_AWAY, WebSocket
 from antiphon.ids import new_id
+from antiphon.json_text import NOT_JSON
 from antiphon.parts import TokenUsage, ToolCallResult
 from antiphon.wire import formats
 from antiphon.wire.openai_responses.response import write_usage
@@ -102,7 +103,7 @@ class ResponseSocket:
         """Whether the event waits from now on; otherwise it was answered."""
         try:
             event = msgspec.json.decode(data, type=_Envelope)
-        except (msgspec.DecodeError, RecursionError) as error:
+        except NOT_JSON as error:
             self._refuse(_invalid(f"the message is not a JSON object: {error}"), "")
             return False
         lane_id = event.stream_id or ""
@@ -267,7 +268,7 @@ class ResponseSocket:
         lane.hold.take_over(waiting.hold)
         try:
             event = msgspec.json.decode(waiting.data, type=dict[str, Any])
-        except (msgspec.DecodeError, RecursionError) as error:  # in a field that was not parsed before its turn
+        except NOT_JSON as error:  # in a field that was not parsed before its turn
             self._refuse(_invalid(f"the message cannot be read: {error}"), lane.id)
             self._socket.give_back(lane.hold.move())
             return

@@ -13,14 +13,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import msgspec
 from msgspec import Struct
 
 from antiphon.cli.terminal import data_writer, write_error
 from antiphon.errors import AntiphonError, WireError
+from antiphon.json_text import NOT_JSON, decode_json
 from antiphon.private_files import open_private_file
 from antiphon.wire import FORMATS
-from antiphon.wire.shapes import decode_json
 from antiphon.wire.spec import detect_format
 
 _PROGRESS_EVERY = 0.1
@@ -105,7 +104,7 @@ def _decoded(where: str, data: bytes, format_name: str) -> dict[str, Any]:
         value = decode_json(data)
     except RecursionError as error:
         raise WireError(f"{where}: nested too deeply to be a body") from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except NOT_JSON as error:
         what = "empty" if not data.strip() else f"not valid JSON: {error}"
         raise WireError(f"{where}: {what}") from error
     if not isinstance(value, dict):

@@ -18,6 +18,7 @@ from msgspec import structs
 from antiphon.errors import TransportError
 from antiphon.http.body import copy_failure, read_error
 from antiphon.http.client.request import HttpRequest, HttpResponse
+from antiphon.json_text import NOT_JSON
 from antiphon.providers.cloud.event_stream import EventFrame, EventStreamDecoder
 
 BEDROCK, VERTEX = "bedrock", "vertex"
@@ -138,7 +139,7 @@ def _error(name: str, message: str) -> dict[str, Any]:
 def _message(payload: bytes) -> str:
     try:
         fields = _chunk.decode(payload)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except NOT_JSON:
         return payload[:500].decode("utf-8", "replace")
     message = fields.get("message") or fields.get("Message") or ""
     return message if isinstance(message, str) else ""

@@ -17,6 +17,7 @@ from msgspec import Struct, structs
 from antiphon.errors import AntiphonError
 from antiphon.http.body import read_bounded
 from antiphon.http.client.request import HttpRequest, Timeouts
+from antiphon.json_text import NOT_JSON
 from antiphon.providers.engine.provider import Provider
 from antiphon.providers.engine.reply import UpstreamFailed, error_from_status
 from antiphon.providers.keys.secret import scrub_text
@@ -49,7 +50,7 @@ class ModelListReply(Struct, frozen=True, kw_only=True):
         """The listed models; with `owner` those whose `owned_by` is that. Raises `ValueError` if the body is not JSON."""
         try:
             listed: Any = msgspec.json.decode(self.body)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        except NOT_JSON as error:
             raise ValueError("not JSON") from error
         return tuple(dict.fromkeys(_names(listed, owner)))[:_MAX_NAMES]
 

@@ -28,6 +28,7 @@ from msgspec import Struct, structs
 
 from antiphon.errors import TransportError, WireError
 from antiphon.http.client.request import HttpResponse
+from antiphon.json_text import NOT_JSON
 from antiphon.wire import Format
 from antiphon.wire.delta import (
     Failed,
@@ -112,7 +113,7 @@ def read_whole(wire: Format, data: bytes) -> list[ModelOutputDelta]:
         return [Failed(ProviderError(html_summary(data, None), "server", code=NOT_AN_ANSWER))]
     try:
         body = msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except NOT_JSON:
         return [Failed(ProviderError("the response is not JSON", "server", code=NOT_AN_ANSWER))]
     if isinstance(body, dict) and not body.get("error"):
         try:

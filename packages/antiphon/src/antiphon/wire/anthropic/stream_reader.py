@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct, field
 
+from antiphon.json_text import NOT_JSON, decode_json
 from antiphon.parts import Native, Text, Thinking, ToolCallRequest
 from antiphon.wire.anthropic import FORMAT
 from antiphon.wire.anthropic.content import read_output_block
@@ -24,7 +25,6 @@ from antiphon.wire.anthropic.errors import read_error
 from antiphon.wire.anthropic.response import RESPONSE_FIELDS, read_stop_reason, read_usage
 from antiphon.wire.anthropic.shapes import unread_fields
 from antiphon.wire.delta import Finished, PartDelta, Started, UsageReported
-from antiphon.wire.shapes import INVALID, decode_json
 from antiphon.wire.streams.reader import CUT, GrowingObject, NamedEventReader
 
 _DELTA_FIELDS = frozenset({"type", "stop_reason", "stop_sequence"})
@@ -178,7 +178,7 @@ class StreamReader(NamedEventReader[StreamEvent]):
         given = self._fields().get("delta")
         try:
             return msgspec.convert(given, block.delta) if type(given) is dict and given.get("type") is None else None
-        except INVALID:
+        except NOT_JSON:
             return None
 
     def _on_stop(self, event: StreamEvent) -> None:
@@ -286,6 +286,6 @@ def _complete_native(block: _OpenBlock, data: GrowingObject) -> dict[str, Any]:
         return whole
     try:
         value = decode_json(text)
-    except INVALID:
+    except NOT_JSON:
         value = {"_raw": text}  # cut off by the token limit
     return {**whole, "input": value}

@@ -24,6 +24,7 @@ from typing import Any, TypeAlias
 import msgspec
 from msgspec import UNSET, Struct
 
+from antiphon.json_text import NOT_JSON, decode_json
 from antiphon.parts import (
     Audio,
     Document,
@@ -49,7 +50,7 @@ from antiphon.wire.loss import Losses
 from antiphon.wire.media import media_type_of_url
 from antiphon.wire.native_as_text import readable_parts
 from antiphon.wire.provenance import is_from, is_spelled, spelled, with_source
-from antiphon.wire.shapes import INVALID, Loose, as_dict, decode_json
+from antiphon.wire.shapes import Loose, as_dict
 from antiphon.wire.shared_google import read_base64, write_base64
 from antiphon.wire.tools.call_ids import GENERATED_ID_PREFIX, CallIdTracker
 from antiphon.wire.tools.definitions import OBJECT_START, arguments_object, parse_json_object
@@ -313,7 +314,7 @@ def _restore_spelling(function: dict[str, Any], result: ToolCallResult, text: st
             if (key == "error") == (result.status != SUCCESS):
                 value: Any = text
                 if kind:
-                    with suppress(*INVALID):
+                    with suppress(*NOT_JSON):
                         value = decode_json(text)
                 function["response"] = {key: value}
         elif word == "empty" and not any(isinstance(part, Text) for part in result.content):

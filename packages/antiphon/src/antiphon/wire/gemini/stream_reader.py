@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from antiphon.json_text import NOT_JSON, decode_json
 from antiphon.parts import Native
 from antiphon.wire.delta import Finished, PartDelta, Started, UsageReported
 from antiphon.wire.gemini import FORMAT
@@ -31,7 +32,7 @@ from antiphon.wire.gemini.response import (
     take_parts,
 )
 from antiphon.wire.output import NOT_AN_ANSWER, ProviderError
-from antiphon.wire.shapes import INVALID, Shape, decode_json
+from antiphon.wire.shapes import Shape
 from antiphon.wire.shared_google import parse_time
 from antiphon.wire.streams.json_array import JsonStreamReader
 from antiphon.wire.streams.reader import CUT, CandidateReader
@@ -203,7 +204,7 @@ class StreamReader(CandidateReader[TextChunk, Candidate]):
         if rest:  # a server that fails between events sends its error without `data:`
             try:
                 body = decode_json(rest)
-            except INVALID:
+            except NOT_JSON:
                 self._fail(CUT)
             else:
                 is_error = isinstance(body, dict) and body.get("error") is not None

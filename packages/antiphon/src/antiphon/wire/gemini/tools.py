@@ -18,6 +18,7 @@ from typing import Any
 
 import msgspec
 
+from antiphon.json_text import decode_json
 from antiphon.parts import Native
 from antiphon.wire.gemini import FORMAT
 from antiphon.wire.gemini.content import NAMES
@@ -26,7 +27,6 @@ from antiphon.wire.gemini.native import as_list, field_spellings, native_extras,
 from antiphon.wire.loss import Loss, own_extras
 from antiphon.wire.request import ToolChoice, ToolDefinition
 from antiphon.wire.rules import name_set
-from antiphon.wire.shapes import decode_json
 from antiphon.wire.tools.definitions import DeclaredTool, ToolSchemas, declare_tools
 from antiphon.wire.tools.schema import SchemaCache, SchemaKeywords, steps_of, walk_values
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from antiphon.errors import WireError
 from antiphon.ids import new_id
+from antiphon.json_text import NOT_JSON, decode_json
 from antiphon.parts import Native, NativeExtras, OutputPart, Refusal, Text
 from antiphon.wire.delta import Finished, Started
 from antiphon.wire.loss import Loss, lose_native
@@ -28,7 +29,6 @@ from antiphon.wire.openai_chat.stream_writer import StreamWriter as ChatStreamWr
 from antiphon.wire.output import ModelOutput, lose_stop_sequence
 from antiphon.wire.request import Message, ModelRequest
 from antiphon.wire.rules import each, json_type_name
-from antiphon.wire.shapes import INVALID, decode_json
 from antiphon.wire.spec import FormatSpec, SequenceRule
 from antiphon.wire.streams.sse import SseEvent, SseReader
 from antiphon.wire.streams.writer import encode_line
@@ -188,7 +188,7 @@ class _ReshapedEvents(SseReader):
 def _reshaped(data: bytes) -> bytes:
     try:
         chunk = decode_json(data)
-    except INVALID:
+    except NOT_JSON:
         return data  # [DONE], or an error that the reader reports
     if not isinstance(chunk, dict) or not isinstance(chunk.get("choices"), list):
         return data

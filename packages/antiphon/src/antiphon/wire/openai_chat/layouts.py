@@ -19,12 +19,12 @@ import msgspec
 from msgspec import structs
 
 from antiphon.errors import WireError
+from antiphon.json_text import decode_json
 from antiphon.parts import Part, ToolCallRequest, ToolCallResult
 from antiphon.wire.loss import Loss, Losses
 from antiphon.wire.openai_chat.dialects import Dialect, get_dialect
 from antiphon.wire.openai_chat.message_writer import MessageListWriter
 from antiphon.wire.request import Layout, Message
-from antiphon.wire.shapes import decode_json
 
 
 def write_messages(

@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from antiphon.json_text import NOT_JSON, decode_json
 from antiphon.parts import TokenUsage
 from antiphon.wire.delta import Started, UsageReported
 from antiphon.wire.openai_chat import FORMAT
@@ -24,7 +25,7 @@ from antiphon.wire.openai_chat.errors import read_error
 from antiphon.wire.openai_chat.response import keep_field, read_usage
 from antiphon.wire.openai_chat.shapes import CHUNK_CHOICES, CHUNKS, Chunk
 from antiphon.wire.output import MAX_CANDIDATES, ProviderError
-from antiphon.wire.shapes import INVALID, Loose, decode_json
+from antiphon.wire.shapes import Loose
 from antiphon.wire.streams.reader import CUT, CandidateReader, PartStream
 from antiphon.wire.streams.sse import SseReader
 from antiphon.wire.streams.writer import encode_line
@@ -207,7 +208,7 @@ class StreamNormalizer:
         for read in SseReader().feed(event + b"\n\n"):
             try:
                 chunk = decode_json(read.data)
-            except INVALID:
+            except NOT_JSON:
                 return event
             if type(chunk) is dict and type(chunk.get("choices")) is list and self._renumber(chunk["choices"]):
                 return b"data: " + encode_line(chunk)

@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from antiphon.json_text import NOT_JSON
 from antiphon.wire.streams.sse import MAX_EVENT, SseEvent, SseOverflow, SseReader
 
 _BOM = b"\xef\xbb\xbf"
@@ -139,7 +140,7 @@ class _ArrayReader:
             whole = piece.lstrip(b" \t\r\n,") + _LAST_LINE
             try:
                 _skip_value(whole)
-            except (msgspec.DecodeError, RecursionError):
+            except NOT_JSON:
                 return
             found.append(SseEvent(b"", whole))
             self._at += len(piece) + len(_LAST_LINE)

@@ -18,10 +18,10 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 import msgspec
 from msgspec import structs
 
+from antiphon.json_text import NOT_JSON, decode_json
 from antiphon.parts import NativeExtras, OutputPart, ToolCallRequest
 from antiphon.wire.delta import Failed, ModelOutputDelta, PartDelta, PartEnded, PartExtended, PartStarted, Started
 from antiphon.wire.output import MAX_CANDIDATES, NOT_AN_ANSWER, STREAM_CUT, ProviderError
-from antiphon.wire.shapes import INVALID, decode_json
 from antiphon.wire.streams.sse import SseEvent, SseOverflow, SseReader
 
 CUT = ProviderError(STREAM_CUT, "stream_cut")
@@ -149,12 +149,12 @@ class EventReader(Generic[Event]):
             self._given = given
             try:
                 event = decode(given.data)
-            except INVALID:
+            except NOT_JSON:
                 self._read_odd(given)
             else:
                 try:
                     self._read_event(event)
-                except INVALID:  # in a field that its struct does not name
+                except NOT_JSON:  # in a field that its struct does not name
                     self._malformed("event is not JSON")
             if self._is_over:
                 break
@@ -181,7 +181,7 @@ class EventReader(Generic[Event]):
         """An event that does not fit its struct."""
         try:
             value = decode_json(event.data)
-        except INVALID:
+        except NOT_JSON:
             data = event.data.strip()
             if data == b"[DONE]":
                 self._on_done()
@@ -262,13 +262,13 @@ def fit_loosely(shape: type[Event], value: Mapping[str, Any]) -> Event:
     """A struct of the fields that fit; those of another type are absent."""
     try:
         return msgspec.convert(value, shape)
-    except INVALID:
+    except NOT_JSON:
         fitting: dict[str, Any] = {}
         for name in shape.__struct_encode_fields__:  # type: ignore[attr-defined]
             if name in value:
                 try:
                     msgspec.convert({name: value[name]}, shape)
-                except INVALID:
+                except NOT_JSON:
                     continue
                 fitting[name] = value[name]
         return msgspec.convert(fitting, shape)

@@ -19,6 +19,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 from msgspec import structs
 
+from antiphon.json_text import NOT_JSON, decode_json
 from antiphon.parts import Native, NativeExtras, Refusal, Text, Thinking, TokenUsage, ToolCallRequest
 from antiphon.wire.delta import (
     Failed,
@@ -36,7 +37,6 @@ from antiphon.wire.delta import (
 )
 from antiphon.wire.loss import Loss, Losses
 from antiphon.wire.output import ModelOutput, ProviderError
-from antiphon.wire.shapes import INVALID, decode_json
 from antiphon.wire.streams.reader import CUT
 from antiphon.wire.streams.sse import SseReader
 
@@ -356,7 +356,7 @@ def decoded_events(data: bytes) -> list[dict[str, Any]]:
     for event in SseReader().feed(data):
         try:
             value = decode_json(event.data)
-        except INVALID:
+        except NOT_JSON:
             continue
         if type(value) is dict:
             found.append(value)

@@ -21,11 +21,11 @@ from typing import Any
 import msgspec
 from msgspec import Struct, structs
 
+from antiphon.json_text import NOT_JSON, decode_json
 from antiphon.parts import Native, ToolCallRequest
 from antiphon.wire.capabilities import Capabilities, format_capabilities, property_key_patterns
 from antiphon.wire.loss import Loss, Losses
 from antiphon.wire.request import Message, ToolDefinition
-from antiphon.wire.shapes import INVALID, decode_json
 from antiphon.wire.tools.names import NameMapper
 from antiphon.wire.tools.schema import is_object_schema, must_be_wrapped, required_names
 
@@ -327,7 +327,7 @@ def raw_json_object(arguments: str) -> msgspec.Raw | None:
     """The text as JSON to embed in a body, or None if it is not a JSON object. It is scanned, not decoded."""
     try:
         raw = _skip_value(arguments)
-    except INVALID:
+    except NOT_JSON:
         return None
     return raw if arguments[0] == "{" or arguments.lstrip(_WHITESPACE)[0] == "{" else None
 
@@ -338,7 +338,7 @@ def parse_json_object(text: str) -> dict[str, Any] | None:
         return None
     try:
         value = decode_json(text)
-    except INVALID:
+    except NOT_JSON:
         return None
     return value if type(value) is dict else None
 
@@ -430,7 +430,7 @@ def with_wrapped_calls(message: Message, wrapped: Container[str]) -> Message:
 def _wrap_value(arguments: str) -> str:
     try:
         value = decode_json(arguments)
-    except INVALID:
+    except NOT_JSON:
         return arguments
     is_wrapped = isinstance(value, dict) and value.keys() == {"value"}
     return arguments if is_wrapped else msgspec.json.encode({"value": value}).decode()

@@ -21,9 +21,9 @@ from typing import Any, Generic, TypeAlias, TypeVar
 import msgspec
 from msgspec import Struct
 
+from antiphon.json_text import decode_json
 from antiphon.wire.capabilities import Capabilities
 from antiphon.wire.loss import Loss
-from antiphon.wire.shapes import decode_json
 
 T = TypeVar("T")
 
