@@ -316,12 +316,13 @@ def test_a_number_that_no_float_holds_is_read_from_a_stream_as_from_a_whole_answ
 
 
 def _calls(deltas: list[ModelOutputDelta]) -> list[str]:
-    """The names of the calls of all candidates; one without a name is dropped, or gets one."""
+    """The names of the calls of the first candidate, which every format has; one without a name is dropped, or gets one."""
     return [
         delta.part.tool_name
         for delta in deltas
         if isinstance(delta, PartStarted)
         and isinstance(delta.part, ToolCallRequest)
+        and not delta.candidate
         and delta.part.tool_name not in ("", "unknown_tool")
     ]
 

@@ -7,6 +7,7 @@ from functools import cache
 from typing import Any
 
 from hypothesis import strategies as st
+from msgspec import structs
 
 from antiphon.parts import (
     Audio,
@@ -22,6 +23,7 @@ from antiphon.parts import (
     ToolExecutionStatus,
 )
 from antiphon.wire import Message, ModelRequest, OutputFormat, Reasoning, ToolChoice, ToolDefinition
+from antiphon.wire.media import sniff_base64
 from antiphon.wire.provenance import GENERATED_IMAGE
 
 words = st.sampled_from(
@@ -77,16 +79,21 @@ _SIGNED: list[Any] = [
     {"gemini": {"thoughtSignature": "c2ln"}},
     {"gemini-interactions": {"signature": "c2ln"}},
 ]
-sources = st.sampled_from(
-    [
-        None,
-        Source("openai-chat", ("reasoning_content",)),
-        GENERATED_IMAGE,
-        Source("openai-responses"),
-        Source("gemini", ("untyped", "urlSafe")),
-        Source("gemini-interactions"),
-    ]
+sources_of_thoughts = st.sampled_from(
+    [None, Source("openai-chat", ("reasoning_content",)), Source("openai-responses"), Source("gemini-interactions")]
 )
+UNTYPED = Source("gemini", ("untyped", "urlSafe"))
+sources_of_images = st.sampled_from([None, GENERATED_IMAGE, UNTYPED, Source("openai-responses")])
+
+
+def as_read(image: Image) -> Image:
+    """The image without a source that no reader gives it: one of nothing, or of a type that is not that of its bytes."""
+    is_odd = (image.source == GENERATED_IMAGE and not (image.data or image.url)) or (
+        image.source == UNTYPED and sniff_base64(image.data) != image.media_type
+    )
+    return structs.replace(image, source=None) if is_odd else image
+
+
 schemas: st.SearchStrategy[Any] = st.one_of(
     st.none(),
     st.sampled_from(
@@ -135,14 +142,16 @@ class Parts:
         strangers = st.sampled_from([block for block in _BLOCKS if block.origin != target])
         own_blocks = st.sampled_from([block for block in _BLOCKS if block.origin in (target, "unknown")])
         texts = st.builds(Text, words, native=natives)
-        images = st.builds(Image, media_types, data, urls, file_ids, native=natives, source=sources)
+        images = st.builds(Image, media_types, data, urls, file_ids, native=natives, source=sources_of_images).map(
+            as_read
+        )
         documents = st.builds(Document, media_types, data, words, urls, file_ids, words, native=natives)
         sounds = st.builds(Audio, media_types, data, urls, native=self.natives)
         self.plain: st.SearchStrategy[Any] = st.one_of(texts, images, documents, sounds, strangers)
         self.inputs: st.SearchStrategy[Any] = self.plain | own_blocks
         self.outputs: st.SearchStrategy[Any] = st.one_of(
             texts,
-            st.builds(Thinking, words, native=natives | st.sampled_from(_SIGNED), source=sources),
+            st.builds(Thinking, words, native=natives | st.sampled_from(_SIGNED), source=sources_of_thoughts),
             st.builds(Refusal, words, native=self.natives),
             images,
             strangers,

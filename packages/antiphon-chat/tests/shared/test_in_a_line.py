@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from time import process_time
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec import structs
 
@@ -20,6 +20,10 @@ results = st.sampled_from([5, 50, 500]).map(
 kept = st.lists(places, max_size=3).map(tuple)
 shortened = st.builds(ShortenedResultsEntry, places, places, st.sampled_from([0, 10, 100]), kept)
 summaries = st.builds(CompactionEntry, st.just("so far"), places, places, kept)
+
+
+NOTHING = CompactionEntry("so far", 0, 2)
+"""A compaction that ends before it begins, as no planner makes it."""
 
 
 def numbered(entries: Sequence[HistoryEntry]) -> list[HistoryEntry]:
@@ -46,6 +50,13 @@ def is_counted(entry: HistoryEntry, change: ShortenedResultsEntry, before: Seque
 
 
 @given(st.lists(st.one_of(results, results, shortened, summaries), max_size=25))
+@example(
+    [
+        ToolCallResultsEntry((ToolCallResult("look", "c1", content=(Text("x" * 500),)),)),
+        NOTHING,
+        ShortenedResultsEntry(0, 1),
+    ]
+)
 def test_results_that_were_whole_are_counted(entries: list[HistoryEntry]) -> None:
     log = numbered(entries)
     for change in log:

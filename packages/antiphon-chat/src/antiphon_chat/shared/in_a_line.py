@@ -81,6 +81,8 @@ def count_shortened(effective: Iterable[HistoryEntry], change: ShortenedResultsE
         if isinstance(entry, CompactionEntry) or (
             isinstance(entry, ShortenedResultsEntry) and entry.max_chars <= change.max_chars
         ):
+            if entry.since > entry.up_to:  # of nothing
+                continue
             kept = {number for number in entry.kept if entry.since <= number <= entry.up_to}
             steps.update((entry.since, *(number + 1 for number in kept)))
             steps.subtract((entry.up_to + 1, *kept))

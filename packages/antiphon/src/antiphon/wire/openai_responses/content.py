@@ -210,7 +210,7 @@ def _write_document(document: Document) -> dict[str, Any] | None:
             return None  # refused as file data (OR-05)
         # File data needs a name (OR-05).
         return {**body, "filename": document.name or file_name(kind), "file_data": file_data}
-    if place == "url" and (kind.startswith(REFUSED_FILES) or is_refused_file_url(value)):
+    if place == "url" and (kind.startswith(REFUSED_FILES) or is_refused_file_url(value) or value.startswith("data:")):
         return None
     if document.name:
         body["filename"] = document.name

@@ -330,7 +330,7 @@ class ParameterTable:
                 fields[row.field] = value
             elif row is not None and (read := row.read(value)) is not None:
                 fields[row.field] = read
-            elif not inside and key in self._by_key and type(value) is dict:
+            elif not inside and key and key in self._by_key and type(value) is dict:
                 rest = self.read(value, fields, key)
                 if rest:
                     unread[key] = rest
