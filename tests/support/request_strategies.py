@@ -87,9 +87,11 @@ sources_of_images = st.sampled_from([None, GENERATED_IMAGE, UNTYPED, Source("ope
 
 
 def as_read(image: Image) -> Image:
-    """The image without a source that no reader gives it: one of nothing, or of a type that is not that of its bytes."""
-    is_odd = (image.source == GENERATED_IMAGE and not (image.data or image.url)) or (
-        image.source == UNTYPED and sniff_base64(image.data) != image.media_type
+    """The image without a source that no reader gives it: of nothing, of another kind, or of a type that its bytes are not."""
+    is_odd = (
+        (image.source == GENERATED_IMAGE and not (image.data or image.url))
+        or (image.source == UNTYPED and sniff_base64(image.data) != image.media_type)
+        or (image.media_type and not image.media_type.startswith("image/"))
     )
     return structs.replace(image, source=None) if is_odd else image
 
