@@ -111,7 +111,8 @@ def normalised(body: dict[str, Any]) -> dict[str, Any]:
         items = [{"role": "user", "content": items}]
     if items:
         body["input"] = [_normalised_item(item) for item in items]
-    return {name: value for name, value in body.items() if (name, value) not in (("tools", []), ("model", ""))}
+    absent = (("tools", []), ("model", ""), ("text", {}))
+    return {name: value for name, value in body.items() if (name, value) not in absent}
 
 
 def _normalised_item(item: Any) -> Any:
