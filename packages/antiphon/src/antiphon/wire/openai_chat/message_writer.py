@@ -332,6 +332,7 @@ class AssistantWriter(PartWriter):
         fields: dict[str, Any] = {}
         content: list[Any] = []
         calls: list[Any] = []
+        refusals: list[str] = []  # joined once
         text_after_call = False
         losses.part = start - 1
         for part in parts:
@@ -358,7 +359,8 @@ class AssistantWriter(PartWriter):
                     content.append(thinking)
             elif kind is Refusal and (not is_request or self._is_only_refusal(parts, part)):
                 losses.take_extras(part.native, OPENAI, FORMAT)
-                fields["refusal"] = (fields.get("refusal") or "") + part.text
+                refusals.append(part.text)
+                fields["refusal"] = part.text  # in its place among the fields
             elif kind is ToolCallResult:
                 self.results.append((losses.part, part))
             elif kind in MEDIA:
@@ -369,6 +371,8 @@ class AssistantWriter(PartWriter):
                 text_after_call = text_after_call or bool(calls)
                 content += self.write(part, is_fitted=True)
         losses.part = -1
+        if len(refusals) > 1:
+            fields["refusal"] = "".join(refusals)
         if text_after_call and is_request:
             losses.add("order", "text after a tool call was moved before the calls")
         return fields, content, calls
@@ -388,7 +392,7 @@ class AssistantWriter(PartWriter):
         if raw is not None and self._deferred is None:
             fields["content"] = raw
         if type(written.get("annotations")) is list and (annotations := written.pop("annotations")):
-            fields["annotations"] = fields.get("annotations", []) + annotations
+            fields.setdefault("annotations", []).extend(annotations)
         content.append(written)
 
     def write_thinking(self, part: Thinking, message: dict[str, Any]) -> dict[str, Any] | None:
