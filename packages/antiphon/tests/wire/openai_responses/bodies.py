@@ -111,7 +111,7 @@ def normalised(body: dict[str, Any]) -> dict[str, Any]:
         items = [{"role": "user", "content": items}]
     if items:
         body["input"] = [_normalised_item(item) for item in items]
-    absent = (("tools", []), ("model", ""), ("text", {}))
+    absent: tuple[tuple[str, Any], ...] = (("tools", []), ("model", ""), ("text", {}))
     return {name: value for name, value in body.items() if (name, value) not in absent}
 
 
