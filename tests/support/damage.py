@@ -1,11 +1,14 @@
-"""Damage to recorded traffic, as broken clients, hosts and proxies do it: one value of a body or an event is wrong."""
+"""Damage to traffic, as broken clients, hosts and proxies do it: one value of a body or an event is wrong, or some bytes are."""
 
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import msgspec
+from hypothesis import strategies as st
 
 HUGE = msgspec.Raw(b"1e400")
 """A number that JSON allows, models write and no float holds."""
@@ -62,3 +65,20 @@ def damaged_stream(stream: bytes, dice: random.Random) -> bytes:
         case _:
             pass
     return b"\n\n".join(events) + b"\n\n"
+
+
+@st.composite
+def damaged_bytes(draw: st.DrawFn, whole: st.SearchStrategy[bytes], inserted: Sequence[bytes] = ()) -> bytes:
+    """Bytes with some replaced, removed or repeated, and others added: any, or those that are `inserted`."""
+    damage = bytearray(draw(whole))
+    others = st.binary(max_size=3) | st.just(bytes(damage[:40]))
+    for _ in range(draw(st.integers(0, 3))):
+        at, size = draw(st.integers(0, len(damage))), draw(st.integers(0, 5))
+        damage[at : at + size] = draw(st.sampled_from(inserted) | others if inserted else others)
+    return bytes(damage)
+
+
+def cut(stream: bytes, data: st.DataObject) -> list[bytes]:
+    """The bytes in pieces."""
+    cuts = sorted(data.draw(st.sets(st.integers(0, len(stream)), max_size=8)) | {0, len(stream)})
+    return [stream[start:end] for start, end in pairwise(cuts)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,6 +10,7 @@ from hypothesis import strategies as st
 from antiphon.http.client.response_parser import MalformedResponse, ResponseParser
 from http_ends.client.raw_host import CONTENT, LENGTH, OK
 from http_ends.client.test_client import CHUNKED, CHUNKS, FRAMED, PACKED
+from support.damage import cut, damaged_bytes
 
 RESPONSES = [
     *FRAMED.values(),
@@ -19,28 +19,10 @@ RESPONSES = [
     b"HTTP/1.1 204 No Content\r\n\r\n",
 ]
 INSERTED = [
-    b"\r",
-    b" ",
-    b"\0",
-    b":",
-    b"\xff\xfe",
-    b"ffffffff",
-    LENGTH,
-    b"transfer-encoding: chunked\r\n",
-    CHUNKS,
-    CHUNKED,
-    OK,
+    *(b"\r", b" ", b"\0", b":", b"\xff\xfe", b"ffffffff", b"transfer-encoding: chunked\r\n"),
+    *(LENGTH, CHUNKS, CHUNKED, OK),
 ]
-
-
-@st.composite
-def damaged(draw: st.DrawFn) -> bytes:
-    """A response with bytes replaced, removed or inserted."""
-    damage = bytearray(draw(st.sampled_from(RESPONSES)))
-    for _ in range(draw(st.integers(0, 3))):
-        at, size = draw(st.integers(0, len(damage))), draw(st.integers(0, 5))
-        damage[at : at + size] = draw(st.binary(max_size=3) | st.sampled_from(INSERTED))
-    return bytes(damage)
+DAMAGED = damaged_bytes(st.sampled_from(RESPONSES), INSERTED)
 
 
 def read(pieces: Sequence[bytes], *, ends: bool) -> tuple[int, dict[str, str], bytes, bool] | None:
@@ -53,10 +35,9 @@ def read(pieces: Sequence[bytes], *, ends: bool) -> tuple[int, dict[str, str], b
         return None
 
 
-@given(st.lists(damaged(), min_size=1, max_size=2), st.booleans(), st.data())
+@given(st.lists(DAMAGED, min_size=1, max_size=2), st.booleans(), st.data())
 def test_damaged_responses_are_the_same_however_their_bytes_are_cut(
     responses: list[bytes], ends: bool, data: st.DataObject
 ) -> None:
     stream = b"".join(responses)
-    cuts = sorted(data.draw(st.sets(st.integers(1, len(stream) - 1), max_size=8)) | {0, len(stream)})
-    assert read([stream], ends=ends) == read([stream[start:end] for start, end in pairwise(cuts)], ends=ends)
+    assert read([stream], ends=ends) == read(cut(stream, data), ends=ends)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gzip
-from itertools import pairwise, takewhile
+from itertools import takewhile
 from typing import Any
 
 import msgspec
@@ -16,6 +16,7 @@ from antiphon.http.messages import ClientRequest, Response
 from antiphon.http.server.application import Admitted, Application, Handler, Limits
 from antiphon.http.server.listener import Listener
 from antiphon.http.server.request_parser import MAX_PIPELINED, IncomingRequest, RequestParser
+from support.damage import cut, damaged_bytes
 
 BODY = b'{"model":"m","messages":[]}'
 LENGTH = b"content-length: %d\r\n" % len(BODY)
@@ -169,45 +170,24 @@ def test_a_request_is_read_whole_and_byte_by_byte(name: str) -> None:
 def test_requests_are_the_same_however_their_bytes_are_cut(names: list[str], data: st.DataObject) -> None:
     names = [name for name in names if "1.0" not in name]  # those end the connection
     stream = b"".join(REQUESTS[name][0] for name in names)
-    cuts = sorted(data.draw(st.sets(st.integers(0, len(stream)), max_size=8)) | {0, len(stream)})
-    pieces = [stream[start:end] for start, end in pairwise(cuts)]
-    requests = read(*pieces)
+    requests = read(*cut(stream, data))
     assert [fields_of(incoming) for incoming in requests] == [fields_of(read(REQUESTS[name][0])[0]) for name in names]
 
 
 INSERTED = [
-    b"\r\n",
-    b"\r",
-    b"\n",
-    b" ",
-    b"\0",
-    b":",
-    b"\xff\xfe",
-    b"ffffffff",
-    LENGTH,
-    b"transfer-encoding: chunked\r\n",
-    b"expect: 100-continue\r\n",
+    *(b"\r\n", b"\r", b"\n", b" ", b"\0", b":", b"\xff\xfe", b"ffffffff", LENGTH),
+    *(b"transfer-encoding: chunked\r\n", b"expect: 100-continue\r\n"),
 ]
+DAMAGED = damaged_bytes(st.sampled_from([REQUESTS[name][0] for name in sorted(REQUESTS)]), INSERTED)
 
 
-@st.composite
-def damaged(draw: st.DrawFn) -> bytes:
-    """A request with bytes replaced, removed, inserted, or repeated."""
-    damage = bytearray(REQUESTS[draw(st.sampled_from(sorted(REQUESTS)))][0])
-    for _ in range(draw(st.integers(1, 3))):
-        at, size = draw(st.integers(0, len(damage))), draw(st.integers(0, 5))
-        damage[at : at + size] = draw(st.binary(max_size=3) | st.sampled_from(INSERTED) | st.just(bytes(damage[:40])))
-    return bytes(damage)
-
-
-@given(st.lists(damaged(), min_size=1, max_size=3), st.data())
+@given(st.lists(DAMAGED, min_size=1, max_size=3), st.data())
 def test_damaged_requests_are_read_or_refused_however_their_bytes_are_cut(
     requests: list[bytes], data: st.DataObject
 ) -> None:
     stream = b"".join(requests)
-    cuts = sorted(data.draw(st.sets(st.integers(0, len(stream)), max_size=8)) | {0, len(stream)})
     accepted = []
-    for pieces in ([stream], [stream[start:end] for start, end in pairwise(cuts)]):
+    for pieces in ([stream], cut(stream, data)):
         parser, listener = new_parser()
         for piece in pieces:
             if not parser.is_finished:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
-from itertools import pairwise
 from typing import Any, cast
 
 from hypothesis import given
@@ -16,6 +15,7 @@ from wsproto.events import BytesMessage, CloseConnection, Event, Ping, Pong, Tex
 
 from antiphon.http.body import Governor, Hold
 from antiphon.http.server.websocket import WebSocket
+from support.damage import cut, damaged_bytes
 
 MAX_BYTES = 60
 TEXTS = st.text("a{}é中😀", max_size=30)
@@ -61,19 +61,15 @@ class Session:
 
 
 @st.composite
-def frames(draw: st.DrawFn) -> bytes:
-    """Frames of a client, some of them damaged, up to a close."""
+def sent_frames(draw: st.DrawFn) -> bytes:
+    """Frames of a client, up to a close."""
     client, sent = Connection(ConnectionType.CLIENT), b""
     for event in cast("list[Event]", draw(st.lists(EVENTS, min_size=1, max_size=5))):
         with suppress(TypeError):  # a binary message inside a text message
             sent += client.send(event)
         if isinstance(event, CloseConnection):
             break
-    damage = bytearray(sent)
-    for _ in range(draw(st.integers(0, 2))):
-        at, size = draw(st.integers(0, len(damage))), draw(st.integers(0, 3))
-        damage[at : at + size] = draw(st.binary(max_size=3))
-    return bytes(damage)
+    return sent
 
 
 async def read(pieces: Sequence[bytes]) -> tuple[list[bytes], bool]:
@@ -96,11 +92,9 @@ async def read(pieces: Sequence[bytes]) -> tuple[list[bytes], bool]:
     return session.messages, ends
 
 
-@given(frames(), st.data())
+@given(damaged_bytes(sent_frames()), st.data())
 def test_damaged_frames_are_the_same_however_their_bytes_are_cut(stream: bytes, data: st.DataObject) -> None:
-    cuts = sorted(data.draw(st.sets(st.integers(0, len(stream)), max_size=8)) | {0, len(stream)})
-    pieces = [stream[start:end] for start, end in pairwise(cuts)]
-    assert asyncio.run(read([stream])) == asyncio.run(read(pieces))
+    assert asyncio.run(read([stream])) == asyncio.run(read(cut(stream, data)))
 
 
 def test_a_ping_after_an_unwanted_message_is_not_answered() -> None:
