@@ -20,7 +20,7 @@ from langgraph.graph import END, START, StateGraph
 
 from antiphon.conversation import TextDelta, ToolCallFailed, ToolCallFinished, ToolCallStarted
 from antiphon.graph import Conversations, ConversationState, HumanNode, LLMNode, ToolNode
-from antiphon.providers.client import ProviderClient
+from antiphon.providers.call import ProviderClient
 from antiphon.tools.builtin import builtin_tools
 from antiphon_chat.offline import OfflineModel
 

@@ -16,23 +16,10 @@ from antiphon.http.body import BodyReceiver
 from antiphon.http.client.request import HttpRequest, HttpResponse
 from antiphon.http.messages import ClientRequest
 from antiphon.http.server.application import answer
-from antiphon_gateway.access.accounts import ClientAccounts
 from antiphon_gateway.app import Gateway
-from antiphon_gateway.config.settings import Config, GatewaySettings, ModelSettings, ProviderSettings
-from antiphon_gateway.ledger.database import OperatorDatabase
-from antiphon_gateway.ledger.stored_keys import StoredKeys
-from antiphon_gateway.observe.metrics import Metrics
-from antiphon_gateway.observe.recent import RecentRequests
-from antiphon_gateway.observe.recorder import Recorder
-from antiphon_gateway.observe.request_log import RequestLog
-from antiphon_gateway.observe.tracing import tracer_from_environment
+from antiphon_gateway.config.settings import Config, GatewaySettings, LedgerSettings, ModelSettings, ProviderSettings
 from antiphon_gateway.runtime.loaded import LoadedConfig
-from antiphon_gateway.runtime.media import MediaFetcher
-from antiphon_gateway.runtime.metered import Services
-from antiphon_gateway.state.answers import AnswerStore
-from antiphon_gateway.state.background import BackgroundAnswers
-from antiphon_gateway.state.conversations import ConversationStore
-from antiphon_gateway.state.file import StateFile
+from antiphon_gateway.serve import open_services
 from bench.workload.streams import streams, words_of
 
 MODEL = "gpt-4o"
@@ -113,35 +100,17 @@ def build_gateway() -> Gateway:
     )
     config = Config(
         gateway=GatewaySettings(client_keys=("env:CLIENT_KEY",), log_level="error"),
+        ledger=LedgerSettings(enabled=False),
         providers=(provider,),
         models=(
             ModelSettings(name="gpt-*", targets=("scripted/*",)),
             ModelSettings(name="claude-*", targets=(f"scripted/{MODEL}",)),
         ),
     )
-    answers = AnswerStore(StateFile(seconds=60, limit=100))
-    database = OperatorDatabase(":memory:")
-    metrics, recent, spans = (
-        Metrics((model.name for model in config.models), version="bench"),
-        RecentRequests(),
-        tracer_from_environment(),
-    )
-    accounts = ClientAccounts()
-    services = Services(
-        transport=MemoryUpstream(),
-        answers=answers,
-        conversations=ConversationStore(answers.file),
-        background=BackgroundAnswers(answers),
-        media=MediaFetcher(),
-        accounts=accounts,
-        recorder=Recorder((metrics, recent, RequestLog()), accounts),
-        metrics=metrics,
-        recent=recent,
-        spans=spans,
-        database=database,
-        stored_keys=StoredKeys(database),
-    )
-    return Gateway(LoadedConfig(config, services.transport, environ=_ENVIRON), services)
+    services = open_services(config, lambda: gateway.loaded, environ=_ENVIRON)
+    services.transport = MemoryUpstream()
+    gateway = Gateway(LoadedConfig(config, services.transport, environ=_ENVIRON), services)
+    return gateway
 
 
 def send_requests(client: str, body: dict[str, Any], count: int) -> Callable[[], object]:
@@ -159,7 +128,7 @@ def send_requests(client: str, body: dict[str, Any], count: int) -> Callable[[],
 
     async def send() -> None:
         for _ in range(count):
-            response = await answer(gateway, request)
+            response = await answer(gateway.admit(request))
             if isinstance(response.body, bytes):
                 got = response.body
             else:

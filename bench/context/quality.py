@@ -23,7 +23,7 @@ from antiphon.conversation.compaction import AutoCompaction
 from antiphon.conversation.compaction.recall import recall
 from antiphon.history import AgentHistory, ModelInputEntry, ModelOutputEntry, ToolCallResultsEntry
 from antiphon.parts import ToolCallRequest, ToolCallResult
-from antiphon.providers.client import ProviderClient
+from antiphon.providers.call import ProviderClient
 from antiphon.providers.local import LocalModel
 from antiphon.tools.context import ToolContext
 from bench.measure.tables import PageTable, write_tables

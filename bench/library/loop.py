@@ -21,8 +21,7 @@ from antiphon.conversation import Conversation, ToolLoop
 from antiphon.history import ContextEntry, Origin
 from antiphon.http.client.request import HttpRequest, HttpResponse
 from antiphon.parts import Text, TokenUsage, ToolCallRequest
-from antiphon.providers.call import ProviderCallOptions
-from antiphon.providers.client import ProviderClient
+from antiphon.providers.call import ProviderCallOptions, ProviderClient
 from antiphon.providers.http_provider import HttpProviderClient
 from antiphon.providers.presets import get_preset
 from antiphon.tools import tool

@@ -255,6 +255,13 @@ FOUND: dict[str, tuple[bool, list[Step]]] = {
             Ask(model="pair"),
         ],
     ),
+    "a first request whose client leaves": (
+        True,
+        [
+            Ask(client="openai-responses", model="pair", key="few", leaves="before the head", continues=True),
+            *[Ask(key="few")] * 4,
+        ],
+    ),
     "usage that was not asked for": (True, [Ask(model="to-anthropic", streams=True)]),
 }
 """What the law has found, each with the fewest steps that showed it, and whether the gateway had client keys."""

@@ -111,7 +111,7 @@ def test_kill_nine_during_any_operation_leaves_a_sound_file(tmp_path: Path) -> N
         os.close(pipe)
         with SqliteStore(path) as store:
             check_whole(store)
-    with sqlite3.connect(path) as db:
+    with closing(sqlite3.connect(path)) as db, db:
         assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
         uses = db.execute("SELECT count(*) FROM attachment_uses LEFT JOIN attachments USING (name) WHERE data IS NULL")
         assert uses.fetchone() == (0,)

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import os
 import random
 import signal
+import threading
 import time
 from functools import partial
 from pathlib import Path
@@ -114,14 +116,19 @@ def test_a_started_call_beyond_the_budget_is_not_reported_as_not_run() -> None:
 PLAN: Plan = [["look"], ["send", "look", "send"], ["send"], ["look", "look"], ["send"]]
 
 
-def work_on(folder: Path, pipe: int) -> None:
-    """Begin the turn or resume it; the trace has each call that began and ended."""
+def work_on(folder: Path, held: int | None, pipe: int) -> None:
+    """Begin the turn or resume it; the trace has each call that began and ended. The call with the number `held` never ends."""
+    numbers = itertools.count()
     with open(folder / "trace", "a", buffering=1) as trace, SqliteStore(folder / "chats.db") as store:
 
         def call(context: ToolContext, name: str) -> str:
             trace.write(f"began {name} {context.tool_call_id}\n")
+            os.write(pipe, b"began\n")
+            if next(numbers) == held:
+                threading.Event().wait()
             time.sleep(0.002)
             trace.write(f"ended {name} {context.tool_call_id}\n")
+            os.write(pipe, b"ended\n")
             return f"done {context.tool_call_id}"
 
         @tool(effect="read")
@@ -149,14 +156,20 @@ def test_kill_nine_at_random_instants_repeats_no_finished_call(tmp_path: Path, s
     while not is_over:
         kills += 1
         assert kills < 80, "the turn never ends"
-        process, read_end = in_a_process(partial(work_on, tmp_path))
-        with os.fdopen(read_end, "rb", buffering=0) as pipe_reader:
-            assert pipe_reader.readline() == b"ready\n"
-            time.sleep(chance.uniform(0, 0.008 + kills * 0.001))  # a busy machine gets further in the end
+        # The first is killed before a call that never ends, so in mid-turn however busy the machine is; each later one may get
+        # further.
+        held = chance.randrange(sum(map(len, PLAN))) if kills == 1 else None
+        process, read_end = in_a_process(partial(work_on, tmp_path, held))
+        with os.fdopen(read_end, "rb") as progress:
+            assert progress.readline() == b"ready\n"
+            said = b""
+            for _ in range(chance.randrange(2 * kills) if held is None else held + 1):
+                if (said := progress.readline()) == b"over\n":
+                    break
+            time.sleep(chance.uniform(0, 0.004))
             os.kill(process, signal.SIGKILL)
-            is_over = pipe_reader.read() == b"over\n"
+            is_over = (said + progress.read()).endswith(b"over\n")
         os.waitpid(process, 0)
-    assert kills > 1, "it was killed in mid-turn"
     with SqliteStore(tmp_path / "chats.db") as store:
         history = store.open("last")
         results = results_in(list(history.entries))

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from antiphon.context import LiveContext, LiveContextRenderer, render_live_context
@@ -141,6 +141,7 @@ def test_an_append_changes_nothing_before_the_first_entry_it_names(appends: list
 
 @pytest.mark.parametrize("wire_format", FORMATS)
 @given(appends=steps)
+@example(appends=[*[played([1], 0)] * 4, shortened(0.25, 0.125, 0)])  # nothing is long enough to be shortened
 @settings(max_examples=scaled(15), deadline=None)
 def test_the_same_bytes_are_sent(wire_format: str, appends: list[Append]) -> None:
     history, renderer = AgentHistory(), LiveContextRenderer()

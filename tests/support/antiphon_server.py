@@ -81,8 +81,9 @@ def become(command: dict[str, Any], files: list[int]) -> None:
     os.environ.clear()
     os.environ.update(command["environment"])
     time.tzset()
-    if action := os.environ.get("PYTHONWARNINGS"):
-        warnings.simplefilter(action)  # type: ignore[arg-type]
+    for rule in filter(None, os.environ.get("PYTHONWARNINGS", "").split(",")):
+        action, _, message = rule.partition(":")
+        warnings.filterwarnings(action, message)  # type: ignore[arg-type]
     sys.path[0:1] = [os.getcwd(), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     sys.argv = ["antiphon", *command["arguments"]]
     sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115

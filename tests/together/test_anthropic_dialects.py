@@ -129,7 +129,7 @@ def test_an_unknown_dialect_is_refused() -> None:
 def test_presets(name: str) -> None:
     preset = PRESETS[name]
     assert preset.format == "anthropic"
-    assert preset.url_for(preset.base_url, "m").endswith("/anthropic/v1/messages")
+    assert preset.url_for("m").endswith("/anthropic/v1/messages")
     assert preset.dialect is None or preset.dialect in DIALECTS
 
 

@@ -44,7 +44,7 @@ def test_invalid_names_are_refused_by_check_router_and_address(name: str) -> Non
         lambda: check_model_name(name),
         lambda: router.resolve(name),
         lambda: router.resolve(f"openai/{name}"),
-        lambda: PRESETS["azure-openai"].url_for("https://h", name),
+        lambda: PRESETS["azure-openai"].at_host("https://h").url_for(name),
     ):
         with pytest.raises(InvalidModelName, match="model: the name"):
             refuse()
@@ -58,8 +58,9 @@ def test_names_that_models_have_are_accepted(name: str) -> None:
 
 
 def test_a_name_in_the_middle_of_a_path_is_one_segment() -> None:
-    assert "/deployments/gpt-4%2Fextensions/chat/" in PRESETS["azure-openai"].url_for("https://h", "gpt-4/extensions")
-    assert "/models/org/name:stream" in PRESETS["gemini"].url_for("https://h", "org/name")
+    azure, gemini = (PRESETS[name].at_host("https://h") for name in ("azure-openai", "gemini"))
+    assert "/deployments/gpt-4%2Fextensions/chat/" in azure.url_for("gpt-4/extensions")
+    assert "/models/org/name:stream" in gemini.url_for("org/name")
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -73,7 +74,7 @@ def test_databases_and_their_journals_are_private(tmp_path: Path, umask: int) ->
     with (
         SqliteStore(folder / "chats.db") as store,
         PlanStore(folder / "plans.db") as plans,
-        StateFile(folder / "responses.db"),
+        closing(StateFile(folder / "responses.db")),
     ):
         store.create().append(ModelInputEntry.of("for my eyes only"))
         assert plans.list() is not None

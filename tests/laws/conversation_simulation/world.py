@@ -30,8 +30,7 @@ from antiphon.history import (
     ToolCallResultsEntry,
 )
 from antiphon.parts import OutputPart, Text, TokenUsage, ToolCallRequest, ToolCallResult, ToolExecutionStatus
-from antiphon.providers.call import ProviderCallOptions
-from antiphon.providers.client import ProviderClient
+from antiphon.providers.call import ProviderCallOptions, ProviderClient
 from antiphon.providers.rendering import render_call
 from antiphon.providers.scripted import FunctionModel, Item
 from antiphon.tools import Hook, HookedModelCall, Tool, ToolContext, ToolError, ToolExecutor, ToolRegistry, tool

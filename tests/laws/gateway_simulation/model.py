@@ -169,8 +169,9 @@ class GatewayModel(Struct):
             bounds.least, bounds.most = max(bounds.least, 1.0), max(bounds.most, 1.0)
             bounds.take(1, 1)
 
-    def may_take_request(self, name: str) -> None:
+    def may_take_request(self, name: str, begin: float, end: float) -> None:
         """The client was let in or refused; which is not known."""
+        self.admitted(name, begin, end)  # this may be its first request, before which there is no bucket
         if bounds := self.buckets.get((name, "requests")):
             bounds.take(0, 1)
 

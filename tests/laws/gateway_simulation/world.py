@@ -176,7 +176,7 @@ class World:
         end = time.monotonic()
         yield from self._view.leaks("the answer", got.text)
         if step.leaves == "before the head" and (not self._trace or self.model.admitted(step.key, begin, end) is None):
-            self.model.may_take_request(step.key)
+            self.model.may_take_request(step.key, begin, end)
             return  # its answer is unknown
         is_in = yield from self._gate(step.key, got, begin, end, name=step.model)
         if not is_in:

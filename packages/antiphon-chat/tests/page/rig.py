@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from antiphon.history import HistoryStore, SqliteStore
 from antiphon.http.server.application import Limits
-from antiphon.providers.client import ProviderClient
+from antiphon.providers.call import ProviderClient
 from antiphon.providers.default_model import ModelChoice
 from antiphon.providers.router import ProviderRouter
 from antiphon_chat.page.app import ChatApp

@@ -41,7 +41,7 @@ def gateway() -> Iterator[Rig]:
             anthropic.faults.append(anthropic.error(529, "overloaded", "Overloaded <b>today</b>"))
             assert client.ask("openai-chat", "with-backup", HELLO, streams=False).status == 200
             assert client.ask("openai-chat", HOSTILE, HELLO, streams=False).status == 404
-            anthropic.faults.append(anthropic.error(500, "server", "It broke"))
+            anthropic.faults.append(anthropic.error(500, "server", "It broke in a constructor"))
             assert client.ask("openai-chat", "to-anthropic", HELLO, streams=False).status == 502
         yield running
 
@@ -194,6 +194,8 @@ def test_one_field_narrows_the_calls_down(reader: Reader) -> None:
     expect(reader.calls).to_contain_text("502")
     page.get_by_role("button", name="All").click()
     expect(reader.calls.nth(5)).to_be_visible()
+    reader.filter("constructor")  # a name that every object of JavaScript has
+    expect(reader.calls).to_contain_text("502")
     reader.filter("refused key:script")
     expect(reader.calls).to_have_count(1)
     page.get_by_role("button", name=re.compile("Second try")).click()

@@ -12,7 +12,7 @@ import antiphon as ap
 from antiphon.history import ContextEntry, ModelInputEntry, ModelOutputEntry, SqliteStore
 from antiphon.http.client.client import HttpClient
 from antiphon.providers import ProviderCallOptions
-from antiphon.providers.client import ProviderClient
+from antiphon.providers.call import ProviderClient
 from antiphon.providers.scripted import call
 from antiphon.wire.delta import Failed, ModelOutputDelta, UsageReported
 from antiphon.wire.output import ProviderError
@@ -45,7 +45,7 @@ class Charges(ClientAccounts):
 def meter(keys: Sequence[ClientKeySettings], accounts: ClientAccounts) -> ChatMeter:
     """The meter of a gateway with these keys, and with a route for each model of the tests."""
     metrics = Metrics()
-    recorder = Recorder((metrics, RecentRequests()), accounts)
+    recorder = Recorder((metrics.add, RecentRequests().add), accounts)
     providers = [
         ProviderSettings(name=name, format="openai-chat", base_url="http://127.0.0.1:9/v1")
         for name in ("talker", "payer")

@@ -128,14 +128,17 @@ def test_formulas_are_mathml() -> None:
 )
 @pytest.mark.slow
 def test_time_grows_with_the_length(piece: str) -> None:
-    """Four times the text takes far less than sixteen times as long. Small times vary, so they count as a tenth of a second."""
+    """Four times the text takes far less than sixteen times as long. Small times vary, so they count as a tenth of a second; a
+    garbage collection takes longer than that, so the best of three counts."""
 
     def seconds(count: int) -> float:
-        start = time.process_time()
-        blocks_of("https://e.com/" + piece * (count // len(piece)))
-        return max(0.1, time.process_time() - start)
+        text, tries = "https://e.com/" + piece * (count // len(piece)), []
+        for _ in range(3):
+            start = time.process_time()
+            blocks_of(text)
+            tries.append(time.process_time() - start)
+        return max(0.1, min(tries))
 
-    seconds(1_000)
     long = seconds(40_000)
     assert long < 1 or long < 10 * seconds(10_000)
 

@@ -10,7 +10,7 @@ from datetime import date
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec import structs
 
@@ -483,6 +483,11 @@ messages = st.sampled_from(["1", "2", "3", "4", "hi", "find a, then make a plan"
     st.lists(messages | any_text, min_size=1, max_size=2),
     tool_sets,
     st.lists(st.tuples(st.booleans(), any_text | st.just(FOUND)), min_size=1),
+)
+@example(
+    ["list_plans add 1"],
+    [ToolDefinition("list_plans", None, {"type": "array", "items": {"type": "string"}, "minItems": 2})],
+    [(True, "words")],
 )
 def test_any_message_gives_a_legal_turn_that_ends(
     sent: list[str], tools: list[ToolDefinition], results: list[tuple[bool, str]]

@@ -8,6 +8,7 @@ import sqlite3
 import stat
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -83,7 +84,7 @@ def test_a_file_that_is_not_a_cassette_is_refused_and_not_changed(tmp_path: Path
     history = tmp_path / "history.db"
     SqliteStore(history).close()
     foreign = tmp_path / "foreign.db"
-    with sqlite3.connect(foreign) as db:
+    with closing(sqlite3.connect(foreign)) as db, db:
         db.execute("CREATE TABLE t (a)")
     db.close()
     for path in (text, history, foreign):
@@ -110,7 +111,7 @@ def test_a_damaged_tape_is_named(tmp_path: Path) -> None:
 def test_a_tape_of_a_newer_version_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "tape.db"
     Tape(path, records=True).close()
-    with sqlite3.connect(path) as db:
+    with closing(sqlite3.connect(path)) as db, db:
         db.execute("PRAGMA user_version = 9")
     db.close()
     with pytest.raises(TapeError, match="newer Antiphon"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,7 @@ class Database:
         self._run("UPDATE session SET revert = ?", json.dumps({"messageID": message, "snapshot": "a47b", "diff": ""}))
 
     def _run(self, statement: str, *values: Any) -> None:
-        with sqlite3.connect(self.path) as database:
+        with closing(sqlite3.connect(self.path)) as database, database:
             database.execute(statement, values)
         database.close()
 

@@ -35,7 +35,7 @@ from antiphon_gateway.ledger.search import RequestFilter
 from antiphon_gateway.observe.metrics import CONTENT_TYPE
 from antiphon_gateway.observe.page import wants_page
 from antiphon_gateway.observe.record import Record
-from antiphon_gateway.observe.status import ReloadResult, ServerStatus, SpendReader, build_status, search_ledger
+from antiphon_gateway.observe.status import ServerStatus, SpendReader, build_status, search_ledger
 from antiphon_gateway.routes import Endpoint, NoRoute, error_format_for_path, is_chat_path, match_route
 from antiphon_gateway.runtime.loaded import LoadedConfig
 from antiphon_gateway.runtime.metered import Handler as Answer
@@ -51,7 +51,7 @@ _EXPOSED_HEADERS = (
 
 
 class TapeHandler(Application, Protocol):
-    """What stands between the listeners and the gateway to record requests, or to answer them from a recording."""
+    """Records the requests between the listeners and the gateway, or answers them from a recording."""
 
     def close(self) -> None:
         """Close the tape."""
@@ -71,11 +71,15 @@ class Gateway:
     """Answers requests with the current configuration."""
 
     def __init__(self, loaded: LoadedConfig, services: Services) -> None:
-        self._loaded = loaded
-        self._services = services
+        self.loaded = loaded
+        """The current configuration."""
+        self.services = services
+        """What all requests share."""
+        self.reloader: ConfigReloader | None = None
+        """Watches the file that the configuration is from, if there is one."""
+        self.chat: MountedApp | None = None
+        """Gets the requests to the chat's paths on the main port."""
         self._started_at = datetime.now(UTC)
-        self._reloader: ConfigReloader | None = None
-        self._chat: MountedApp | None = None
         self._spend = SpendReader()
         services.spans.base_urls = loaded.base_urls
         self._own_handlers: Mapping[str, Answer] = {
@@ -83,86 +87,62 @@ class Gateway:
             "status": self._status,
         }
 
-    @property
-    def loaded(self) -> LoadedConfig:
-        """The current configuration."""
-        return self._loaded
-
-    @property
-    def services(self) -> Services:
-        """What all requests share."""
-        return self._services
-
     def apply(self, config: Config) -> None:
         """Replace the configuration. Requests in progress finish on the one they started with."""
-        services = self._services
-        self._loaded = LoadedConfig(config, services.transport, previous=self._loaded, environ=self._loaded.environ)
+        services = self.services
+        self.loaded = LoadedConfig(
+            config,
+            services.transport,
+            previous=self.loaded,
+            environ=self.loaded.environ,
+            stored_keys=services.stored_keys,
+        )
         services.metrics.use_models(model.name for model in config.models)
-        services.spans.base_urls = self._loaded.base_urls
-        services.governor.limit = self._loaded.limits.max_buffered_bytes
-
-    def attach_reloader(self, reloader: ConfigReloader) -> None:
-        """Show the state of the file that `reloader` watches in `/status`."""
-        self._reloader = reloader
+        services.spans.base_urls = self.loaded.base_urls
+        services.governor.limit = self.loaded.limits.max_buffered_bytes
 
     def refresh_gauges(self) -> None:
         """Bring the metrics up to date: requests that wait to be counted, and the gauges."""
-        services = self._services
+        services = self.services
         services.recorder.publish()
-        services.metrics.set_credentials(self._loaded.credentials)
-        services.metrics.set_circuits(self._loaded.target_health.status())
+        services.metrics.set_credentials(self.loaded.credentials)
+        services.metrics.set_circuits(self.loaded.target_health.status())
         if services.ledger is not None:
             services.metrics.set_ledger(services.ledger.status)
             services.metrics.add_spend(services.ledger.take_spent())
         if services.shared.status is not None:
             services.metrics.set_store_up(is_unavailable=services.shared.status.is_unavailable)
 
-    def mount(self, chat: MountedApp) -> None:
-        """Pass requests to the chat's paths on the main port to `chat`."""
-        self._chat = chat
-
     def admit(self, request: ClientRequest) -> Handler | Response:
         """Decide on a request without its body."""
-        loaded, services = self._loaded, self._services
+        loaded, services = self.loaded, self.services
         endpoint = match_route(request.method, request.path, request.headers)
         if isinstance(endpoint, NoRoute):
             return self._admit_elsewhere(request, endpoint)
         if endpoint.action == "status" and wants_page(request.headers, request.query):
             endpoint = _STATUS_PAGE
-        key = admit_client(loaded, request, endpoint)
+        key, kind = admit_client(loaded, request, endpoint), REQUESTS.get(endpoint.action, SmallRequest)
         if not isinstance(key, ClientKey):
-            self._refuse_client(request, endpoint, key)
+            operation = kind.operation or endpoint.kind or endpoint.action
+            self._record_refusal(request, key, endpoint.format, operation)
             return key
-        kind = REQUESTS.get(endpoint.action)
-        if kind is not None:
-            if endpoint.format in KEPT and endpoint.action == "generate":
-                kind = KEPT[endpoint.format]
-            return kind(services, loaded, request, endpoint, key)
-        asked = SmallRequest(services, loaded, request, endpoint, key)
-        asked.handler = self._own_handlers.get(endpoint.action) or HANDLERS[endpoint.action]
+        if kind is Generation and endpoint.format in STATE_FIELDS:
+            kind = Answering
+        asked = kind(services, loaded, request, endpoint, key)
+        if isinstance(asked, SmallRequest):
+            asked.handler = self._own_handlers.get(endpoint.action) or HANDLERS[endpoint.action]
         return asked
 
     def _admit_elsewhere(self, request: ClientRequest, missing: NoRoute) -> Handler | Response:
         """A request to no endpoint: for the chat, a preflight of a page, or a mistake."""
-        if self._chat is not None and request.listener == "main" and is_chat_path(request.path):
-            return self._chat.admit(request)
-        preflight = preflight_response(request, missing.allowed, self._loaded.origin_rules.origins)
+        if self.chat is not None and request.listener == "main" and is_chat_path(request.path):
+            return self.chat.admit(request)
+        preflight = preflight_response(request, missing.allowed, self.loaded.origin_rules.origins)
         if preflight is not None:
             return preflight
         response = refuse_route(request, missing)
         self.refused(request, response)
         return response
-
-    def _refuse_client(self, request: ClientRequest, endpoint: Endpoint, response: Response) -> None:
-        """Record a request whose client is not known."""
-        operation = (REQUESTS[endpoint.action].operation if endpoint.action in REQUESTS else "") or endpoint.kind
-        record = Record(
-            request_id=request.request_id,
-            client_format=endpoint.format,
-            operation=operation or endpoint.action,
-            is_timed=False,
-        )
-        self._record_refusal(record, request, response)
 
     def refuse(self, request: ClientRequest, refusal: Refusal) -> Response:
         """The response to a request that a listener refuses, in the shape that its client reads."""
@@ -170,18 +150,19 @@ class Gateway:
 
     def refused(self, request: ClientRequest, response: Response) -> None:
         """Record a request that was refused before its endpoint was known."""
-        client_format = error_format_for_path(request.path, request.headers)
-        record = Record(request_id=request.request_id, client_format=client_format, is_timed=False)
-        self._record_refusal(record, request, response)
+        self._record_refusal(request, response, error_format_for_path(request.path, request.headers))
 
-    def _record_refusal(self, record: Record, request: ClientRequest, response: Response) -> None:
+    def _record_refusal(
+        self, request: ClientRequest, response: Response, client_format: str, operation: str = "chat"
+    ) -> None:
+        record = Record(request_id=request.request_id, client_format=client_format, operation=operation, is_timed=False)
         record.error = response.error
         record.end(response.status)
-        self._services.recorder.refuse(record, request.peer)
+        self.services.recorder.refuse(record, request.peer)
 
     def page_headers(self, request: ClientRequest) -> Mapping[str, str]:
         """The CORS headers for a page of another origin."""
-        origins = self._loaded.origin_rules.origins
+        origins = self.loaded.origin_rules.origins
         return cors_headers(request.headers["origin"], origins, _EXPOSED_HEADERS) if origins else {}
 
     def open_socket(
@@ -191,14 +172,14 @@ class Gateway:
         admit: Callable[[ClientRequest], Handler | Response] | None = None,
     ) -> SocketSession:
         """The session of a WebSocket that `request`, which was admitted, has opened. `admit` decides on its messages."""
-        return ResponseSocket(admit or self.admit, lambda: self._loaded.limits, self._services, request, socket)
+        return ResponseSocket(admit or self.admit, lambda: self.loaded.limits, self.services, request, socket)
 
     async def _metrics(self, _: MeteredRequest) -> Response:
         self.refresh_gauges()
-        return Response(headers={"content-type": CONTENT_TYPE}, body=self._services.metrics.render())
+        return Response(headers={"content-type": CONTENT_TYPE}, body=self.services.metrics.render())
 
     async def _status(self, asked: MeteredRequest) -> Response:
-        loaded, request, services = asked.loaded, asked.request, self._services
+        loaded, request, services = asked.loaded, asked.request, self.services
         services.recorder.publish()
         search, has_ledger = RequestFilter.of(request.query), services.ledger is not None
         seen = await services.recent.read()
@@ -206,9 +187,9 @@ class Gateway:
             version=__version__,
             started=self._started_at,
             now=datetime.now(UTC),
-            config_file=self._reloader.status.path if self._reloader is not None else "",
+            config_file=str(self.reloader.path) if self.reloader is not None else "",
             workers=seen.workers,
-            reload=last_reload(self._reloader),
+            reload=self.reloader.last if self.reloader is not None else None,
             shared=services.shared.status,
         )
         status = build_status(
@@ -225,15 +206,6 @@ class Gateway:
         return Response.json(status, headers=headers)
 
 
-def last_reload(reloader: ConfigReloader | None) -> ReloadResult | None:
-    status = reloader.status if reloader is not None else None
-    if status is None:
-        return None
-    if status.refusal and status.refused_at is not None:
-        return ReloadResult(time=status.refused_at, is_applied=False, problems=tuple(status.refusal.splitlines()))
-    return ReloadResult(time=status.applied_at, is_applied=True) if status.applied_at is not None else None
-
-
 REQUESTS: Mapping[str, type[MeteredRequest]] = {
     "generate": Generation,
     "embed": Embedding,
@@ -243,9 +215,6 @@ REQUESTS: Mapping[str, type[MeteredRequest]] = {
     "connect": SocketRequest,
 }
 """The kinds of requests that are more than a function."""
-
-KEPT: Mapping[str, type[MeteredRequest]] = dict.fromkeys(STATE_FIELDS, Answering)
-"""Generations of formats whose answers are kept here: a client may not want to wait for one."""
 
 HANDLERS: dict[str, Answer] = {
     name.removeprefix("handle_"): handler

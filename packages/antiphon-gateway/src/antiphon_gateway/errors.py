@@ -73,18 +73,13 @@ def refusal_response(request: ClientRequest, refusal: Refusal) -> Response:
     return error_response(format_name, error, status=refusal.status, headers=refusal.headers)
 
 
-def internal_error(format_name: str, request_id: str, headers: Mapping[str, str] | None = None) -> Response:
-    """The response to a request that a defect of ours ended."""
-    message = f"internal error; see the log for request {request_id}"
-    return error_response(format_name, ProviderError(message, "server"), status=500, headers=headers)
+class RequestRefused(Exception):
+    """The gateway refuses a request while it works on it: with the status of that kind of error, unless another is given."""
 
-
-class Overloaded(Exception):
-    """A request finds too many bytes waiting while it is worked on."""
-
-    def __init__(self, refusal: str) -> None:
-        super().__init__(refusal)
-        self.error = overloaded(refusal)
+    def __init__(self, error: ProviderError, status: int | None = None) -> None:
+        super().__init__(error.message)
+        self.error = error
+        self.status = status
 
 
 def overloaded(refusal: str) -> ProviderError:

@@ -33,13 +33,13 @@ from antiphon_gateway.ledger.stored_keys import StoredKeys
 from antiphon_gateway.observe.metrics import Metrics
 from antiphon_gateway.observe.recent import RecentRequests
 from antiphon_gateway.observe.recorder import Recorder, RefusalLog
-from antiphon_gateway.observe.request_log import RequestLog
+from antiphon_gateway.observe.request_log import log_requests
 from antiphon_gateway.observe.tracing import tracer_from_environment
 from antiphon_gateway.runtime.loaded import LoadedConfig
 from antiphon_gateway.runtime.media import MediaFetcher
 from antiphon_gateway.runtime.metered import Services
 from antiphon_gateway.share.state import SharedState, open_shared_store
-from antiphon_gateway.share.workers import WorkerFiles, WorkerHealth, publish_forever
+from antiphon_gateway.share.workers import WorkerFiles, WorkerHealth, share_forever
 from antiphon_gateway.state.answers import AnswerStore
 from antiphon_gateway.state.background import BackgroundAnswers
 from antiphon_gateway.state.conversations import ConversationStore
@@ -107,16 +107,13 @@ async def serve(
     settings = config.gateway
     certificate = ServerCertificate(settings.tls_cert, settings.tls_key) if settings.tls_cert else None
     sockets = sockets or ListenSockets(config)
-    metrics = Metrics((model.name for model in config.models), version=__version__, snapshots=snapshots)
-    services = _open_services(config, environ, metrics, snapshots, lambda: gateway.loaded)
-    shared = services.shared
+    services = open_services(config, lambda: gateway.loaded, environ=environ, snapshots=snapshots)
+    shared, metrics = services.shared, services.metrics
     loaded = LoadedConfig(config, services.transport, environ=environ, stored_keys=services.stored_keys)
     gateway = Gateway(loaded, services)
     if services.ledger is not None:
         services.ledger.recover()  # with the prices of this configuration
-    mounted = chat(gateway) if chat is not None else None
-    if mounted is not None:
-        gateway.mount(mounted)
+    mounted = gateway.chat = chat(gateway) if chat is not None else None
     if has_own_logs:
         configure_logs(
             config.gateway.log,
@@ -151,12 +148,12 @@ async def serve(
     await services.stored_keys.wait_for_first_read(_FIRST_READ_SECONDS)
     if snapshots is not None:
         shares = [gateway.refresh_gauges, metrics.share, services.recent.share]
-        tasks.append(asyncio.create_task(publish_forever(shares)))
+        tasks.append(asyncio.create_task(share_forever(shares)))
     if path is not None:
         reloader = ConfigReloader(
             path, apply, serving=config, environ=environ, overrides=overrides or {}, on_reload=metrics.reloaded
         )
-        gateway.attach_reloader(reloader)
+        gateway.reloader = reloader
         tasks.append(asyncio.create_task(reloader.run()))
     else:
         _ignore_hangups()
@@ -196,12 +193,12 @@ async def serve(
         await shared.aclose()  # last: the others may have charged something until here
 
 
-def _open_services(
+def open_services(
     config: Config,
-    environ: Mapping[str, str] | None,
-    metrics: Metrics,
-    snapshots: WorkerFiles | None,
     loaded: Callable[[], LoadedConfig],
+    *,
+    environ: Mapping[str, str] | None = None,
+    snapshots: WorkerFiles | None = None,
 ) -> Services:
     """What all requests of the process share. `loaded` gives the configuration in use, once there is one."""
     settings = config.gateway
@@ -214,7 +211,7 @@ def _open_services(
     totals = LedgerTotals(ledger, database) if ledger is not None else None
     shared = SharedState(
         lambda: loaded().health_sources,
-        store=open_shared_store(settings, environ),
+        server=open_shared_store(settings, environ, totals),
         ledger=totals,
         workers=WorkerHealth(snapshots, lambda: loaded().credentials) if snapshots is not None else None,
     )
@@ -233,7 +230,8 @@ def _open_services(
     answers = AnswerStore(state)
     recent, spans, refusals = RecentRequests(snapshots=snapshots), tracer_from_environment(), RefusalLog()
     accounts = ClientAccounts(shared.buckets, shared.counters, refusals.add)
-    sinks = (metrics, recent, RequestLog())
+    metrics = Metrics((model.name for model in config.models), version=__version__, snapshots=snapshots)
+    sinks = (metrics.add, recent.add, log_requests)
     recorder = Recorder(sinks, accounts, refusals=refusals, ledger=ledger, traffic=metrics.traffic)
     return Services(
         transport=HttpClient(environ),
@@ -272,9 +270,6 @@ def _open_ledger(
 
 def _ignore_hangups() -> None:
     """Without a configuration file there is nothing to reload, and SIGHUP would end the process."""
-
-    def ignored() -> None:
-        logger.warning("SIGHUP ignored: the gateway was started without a configuration file")
-
+    said = "SIGHUP ignored: the gateway was started without a configuration file"
     with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):  # not the main thread
-        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, ignored)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, logger.warning, said)

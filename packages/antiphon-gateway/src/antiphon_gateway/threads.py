@@ -8,8 +8,6 @@ STATE = Threads("state file", workers=4, waiting=64)
 """Stored responses and conversations."""
 DATABASE = Threads("operator database", workers=4, waiting=64)
 """Stored keys, the audit log, and what readers ask of the ledger."""
-BUDGETS = Threads("usage ledger", workers=2, waiting=64)
-"""What clients with a budget have used: it must not wait for readers of the database."""
 COUNTING = Threads("processor", workers=2, waiting=64)
 """Counting tokens, which waits for nothing."""
 RECORDS = Threads("request records", workers=2, waiting=32)

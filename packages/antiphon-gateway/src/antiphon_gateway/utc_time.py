@@ -19,9 +19,14 @@ def time_at(microseconds: int) -> datetime:
     return _EPOCH + timedelta(microseconds=microseconds)
 
 
+def as_utc(when: datetime) -> datetime:
+    """A time as a person wrote it: without a zone it is UTC."""
+    return when.replace(tzinfo=UTC) if when.tzinfo is None else when
+
+
 def microseconds_of(when: datetime) -> int:
     """A time in microseconds since 1970; without a zone it is UTC."""
-    return ((when.replace(tzinfo=UTC) if when.tzinfo is None else when) - _EPOCH) // timedelta(microseconds=1)
+    return (as_utc(when) - _EPOCH) // timedelta(microseconds=1)
 
 
 def date_of(day: int) -> date:

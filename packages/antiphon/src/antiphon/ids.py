@@ -13,7 +13,8 @@ import time
 from datetime import datetime
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
-_PAIRS = [first + second for first in _ALPHABET for second in _ALPHABET]
+PAIRS = [first + second for first in _ALPHABET for second in _ALPHABET]
+"""What ten bits are written as, in their order."""
 _RANDOM_BITS = 80
 ID_LENGTH = 26
 
@@ -38,7 +39,7 @@ def derived_id(name: str, created: datetime) -> str:
 
 
 def _spell(value: int) -> str:
-    return "".join([_PAIRS[value >> shift & 1023] for shift in range(120, -1, -10)])
+    return "".join([PAIRS[value >> shift & 1023] for shift in range(120, -1, -10)])
 
 
 def is_id(text: str) -> bool:

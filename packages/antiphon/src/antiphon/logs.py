@@ -128,7 +128,7 @@ def configure_logs(
 
 
 class LogHandler(logging.Handler):
-    """Writes records to a stream. `failures` counts those that could not be written."""
+    """Writes records to a stream. `on_failure` is called for each that could not be written."""
 
     def __init__(
         self,
@@ -139,7 +139,6 @@ class LogHandler(logging.Handler):
         on_failure: Callable[[], None] = lambda: None,
     ) -> None:
         super().__init__()
-        self.failures = 0
         self._stream = stream
         self._secrets = secrets
         self._on_failure = on_failure
@@ -223,7 +222,6 @@ class LogHandler(logging.Handler):
         self._stream.flush()
 
     def _count_failures(self, lines: int = 1) -> None:
-        self.failures += lines
         self._lost += lines
         for _ in range(lines):
             self._on_failure()

@@ -11,8 +11,7 @@ leads back to the error (an asyncio future keeps the error it carried) there is 
 next garbage collection. So the error does not travel in the future, and the variables of the frames in the thread are cleared;
 the traceback still shows their lines.
 
-An attempt has a task of its own, and is left if it ignores its cancellation. Python 3.12 has eager tasks, which start at once; on
-3.11 a task starts in the next turn of the event loop.
+An attempt has a task of its own, and is left if it ignores its cancellation.
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ import contextvars
 import logging
 import math
 import os
-import sys
 import threading
 import time
 import traceback
@@ -42,12 +40,6 @@ logger = logging.getLogger(__name__)
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
-
-if sys.version_info >= (3, 12):
-    start_task = partial(asyncio.Task, eager_start=True)
-else:
-    start_task = asyncio.Task
-"""Starts a task that takes its first step at once, where Python has eager tasks: it may be done when this returns."""
 
 WAIT_SECONDS = 5.0
 """How long a call waits for a thread."""
@@ -111,7 +103,7 @@ class Threads:
 
 
 class _Job:
-    """One call. It is taken once: by a thread that makes it, or to give it up."""
+    """One call. Its work is taken once: by a thread that does it, or to give it up."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, work: Callable[[], Any]) -> None:
         self.loop = loop
@@ -119,22 +111,24 @@ class _Job:
         self.results: list[Any] = []
         self.errors: list[BaseException] = []
         self._work = [work]
-        self._is_taken = threading.Lock()
 
-    def take(self) -> bool:
-        """Take it. False: it was taken before."""
-        return self._is_taken.acquire(blocking=False)
-
-    def run(self) -> None:
-        """Do the work, in a thread."""
+    def take(self) -> Callable[[], Any] | None:
+        """The work, which is forgotten here; None: it was taken before."""
         try:
-            self.results.append(self._work.pop()())  # no variable of this thread may hold the request after its end
+            return self._work.pop()  # atomic
+        except IndexError:
+            return None
+
+    def run(self) -> bool:
+        """Do the work, in a thread. Returns whether it was not given up before."""
+        work = self.take()
+        if work is None:
+            return False
+        try:
+            self.results.append(work())
         except BaseException as error:  # even sys.exit ends only the call
             self.errors.append(error)
-
-    def clear(self) -> None:
-        """Forget the work, which will not be done."""
-        self._work.clear()
+        return True
 
     def finish(self) -> None:
         """Wake the caller, in its event loop."""
@@ -179,9 +173,8 @@ class _Pool:
 
     def drop(self, job: _Job) -> bool:
         """Forget a call that has not begun. Returns whether that was so."""
-        if not job.take():
+        if job.take() is None:
             return False
-        job.clear()
         self._release()
         return True
 
@@ -202,8 +195,7 @@ class _Pool:
                         self._threads -= 1
                         return
                 continue
-            if job.take():
-                job.run()
+            if job.run():
                 self._release()
                 with suppress(RuntimeError):  # the event loop was closed meanwhile
                     job.loop.call_soon_threadsafe(job.finish)
@@ -243,9 +235,7 @@ async def run_attempt(work: Coroutine[Any, Any, Any], timeout: float | None, gra
 
     It runs in a task of its own, so that its scopes and cancellations stay in it and it can be left if it ignores them.
     """
-    task = start_task(_outcome_of(work), loop=asyncio.get_running_loop())
-    if task.done():
-        return task.result()
+    task = asyncio.get_running_loop().create_task(_outcome_of(work))
     try:
         await asyncio.wait((task,), timeout=timeout)
         if task.done():

@@ -24,8 +24,7 @@ from antiphon.history import (
     RollbackEntry,
 )
 from antiphon.parts import Text, TokenUsage, ToolCallRequest, ToolExecutionStatus
-from antiphon.providers.call import ModelCallFailed, ProviderCallOptions
-from antiphon.providers.client import ProviderClient
+from antiphon.providers.call import ModelCallFailed, ProviderCallOptions, ProviderClient
 from antiphon.providers.scripted import FunctionModel, Item, ScriptedAnswer, ScriptedModel, call
 from antiphon.tools import Tool, tool
 from antiphon.tools.call_runner import NOT_RUN, UNKNOWN_OUTCOME

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from antiphon.conversation import (
@@ -142,6 +142,7 @@ async def interrupted_at(
 
 @settings(max_examples=scaled(15))
 @given(st.integers(1, 44), st.sampled_from(WAYS), st.sampled_from(["cancel", "await"]))
+@example(1, "aclose", "cancel")  # before the turn has taken its first step
 def test_an_interruption_leaves_everything_in_order(number: int, way: Way, policy: Any) -> None:
     chat, journal, workshop, received = asyncio.run(interrupted_at(number, way, policy))
     entries = list(chat.history.entries)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -52,11 +53,11 @@ def test_checkpoint_size_over_200_steps(tmp_path: Path, capsys: pytest.CaptureFi
     model = FunctionModel(lambda context, options: WORDS, chunk_size=None)
     sizes: dict[str, tuple[int, int]] = {}
     with chats_in(tmp_path, model, max_hand_offs=STEPS) as chats:
-        with sqlite3.connect(tmp_path / "ours.db", check_same_thread=False) as db:
+        with closing(sqlite3.connect(tmp_path / "ours.db", check_same_thread=False)) as db, db:
             run(chats.bind(in_a_row(ConversationState, LLMNode(chats), SqliteSaver(db))), chats.ask("Is it raining?"))
             sizes["ours"] = checkpoint_bytes(db, STEPS // 2), checkpoint_bytes(db)
         db.close()
-    with sqlite3.connect(tmp_path / "theirs.db", check_same_thread=False) as db:
+    with closing(sqlite3.connect(tmp_path / "theirs.db", check_same_thread=False)) as db, db:
         answer = {"messages": [("ai", WORDS)]}
         run(in_a_row(MessagesState, lambda _: answer, SqliteSaver(db)), {"messages": [("user", "Is it raining?")]})
         sizes["theirs"] = checkpoint_bytes(db, STEPS // 2), checkpoint_bytes(db)

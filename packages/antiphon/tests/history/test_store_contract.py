@@ -13,6 +13,7 @@ from antiphon.history import AgentHistory, HistoryEntry, SqliteStore, decode_ent
 from antiphon.history.location import open_store as open_at
 from antiphon.ids import new_id
 from antiphon.testing.store_contract import STORE_CHECKS, ConversationStore, StoreOpener
+from support.waiting import until
 
 Check = Callable[[StoreOpener], None]
 every_check = pytest.mark.parametrize("check", STORE_CHECKS, ids=lambda check: check.__name__)
@@ -43,6 +44,7 @@ class FolderJournal:
         self.conversation_id = conversation_id
         self.file = store.folder / conversation_id
         self.unwritten: list[bytes] = []
+        self.half_read = store.folder / "half a line was read"
 
     def write(self, entry: HistoryEntry, stored: bytes) -> None:
         fault = self.store.fault
@@ -62,12 +64,23 @@ class FolderJournal:
             if fault == "forgets microseconds":
                 body = body.replace(b".678901Z", b"Z")
             self.unwritten.append(body + b"\n")
+            if fault == "reads without the lock" and not self.half_read.exists():
+                file.write(self.unwritten[0][:100])
+                file.flush()
+                until(self.half_read.exists)
+                self.unwritten[0] = self.unwritten[0][100:]
             if fault != "writes late" or len(self.unwritten) == 3:
                 file.writelines(self.unwritten)
                 self.unwritten.clear()
 
     def read(self, after: int) -> Iterator[HistoryEntry]:
-        lines = self.file.read_bytes().splitlines()
+        with self.file.open("rb") as file:
+            if self.store.fault != "reads without the lock":
+                fcntl.flock(file, fcntl.LOCK_SH)  # a line that is being written is not whole
+            data = file.read()
+        if data and not data.endswith(b"\n"):
+            self.half_read.touch()
+        lines = data.splitlines()
         if self.store.fault == "loses an entry":
             lines = lines[:4]
         return iter([decode_entry(line) for line in lines[after:]])
@@ -102,6 +115,7 @@ def test_a_store_by_others_keeps_the_contract(check: Check, tmp_path: Path) -> N
         ("cuts long bodies", "large_entries_are_kept"),
         ("rewrites numbers", "entries_of_a_newer_version_are_kept"),
         ("no lock", "a_second_writer_is_refused"),
+        ("reads without the lock", "readers_get_whole_entries"),
         ("one conversation", "conversations_are_apart"),
         ("creates what is unknown", "conversations_are_apart"),
         ("forks too much", "a_fork_starts_the_same_and_goes_its_own_way"),

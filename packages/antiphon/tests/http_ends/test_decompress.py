@@ -13,7 +13,7 @@ from backports import zstd
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.http.decompress import BodyTooLarge, Decompressor, MalformedBody, _load_zstd
+from antiphon.http.decompress import BodyTooLarge, Decompressor, Malformed, _load_zstd
 from http_ends.client.raw_host import CONTENT
 
 
@@ -33,13 +33,13 @@ def test_members_may_be_cut_anywhere(
 def test_the_total_is_limited_and_deflate_has_one_member() -> None:
     limited = Decompressor("gzip", max_total=1000)
     assert len(limited.feed(gzip.compress(bytes(600)))) == 600
-    with pytest.raises(MalformedBody, match="too large"):
+    with pytest.raises(Malformed, match="too large"):
         limited.feed(gzip.compress(bytes(600)))
     deflate = Decompressor("deflate")
     assert deflate.feed(zlib.compress(CONTENT)) == CONTENT
-    with pytest.raises(MalformedBody, match="after the compressed body"):
+    with pytest.raises(Malformed, match="after the compressed body"):
         deflate.feed(zlib.compress(CONTENT))
-    with pytest.raises(MalformedBody, match="not supported"):
+    with pytest.raises(Malformed, match="not supported"):
         Decompressor("br")
 
 
@@ -51,12 +51,12 @@ def test_zstd_is_limited_truncated_and_damaged_bodies_are_malformed() -> None:
     whole = zstd.compress(CONTENT)
     truncated = Decompressor("zstd")
     truncated.feed(whole[:-1])
-    with pytest.raises(MalformedBody, match="truncated"):
+    with pytest.raises(Malformed, match="truncated"):
         truncated.close()
-    with pytest.raises(MalformedBody, match="damaged"):
+    with pytest.raises(Malformed, match="damaged"):
         Decompressor("zstd").feed(b"plain text")
     wide: dict[int, int] = {zstd.CompressionParameter.window_log: 27, zstd.CompressionParameter.content_size_flag: 0}
-    with pytest.raises(MalformedBody, match="damaged"):  # a window that makes every decoder reserve 128 MiB
+    with pytest.raises(Malformed, match="damaged"):  # a window that makes every decoder reserve 128 MiB
         Decompressor("zstd").feed(zstd.ZstdCompressor(options=wide).compress(CONTENT, zstd.ZstdCompressor.FLUSH_BLOCK))
 
 
@@ -64,5 +64,5 @@ def test_zstd_without_its_package_says_what_to_install(monkeypatch: pytest.Monke
     _load_zstd.cache_clear()
     monkeypatch.setitem(sys.modules, "compression.zstd", None)
     monkeypatch.setitem(sys.modules, "backports.zstd", None)
-    with pytest.raises(MalformedBody, match=r"antiphon\[zstd\]"):
+    with pytest.raises(Malformed, match=r"antiphon\[zstd\]"):
         Decompressor("zstd")

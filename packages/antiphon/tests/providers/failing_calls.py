@@ -10,7 +10,7 @@ from antiphon.providers.call import CallReport
 from antiphon.providers.engine.provider_call import ProviderCall
 from antiphon.providers.engine.reply import Outcome, Reply, UpstreamFailed
 from antiphon.providers.keys.ring import KeyLease
-from antiphon.providers.retry import RetrySettings
+from antiphon.providers.retry import Upstream
 from antiphon.providers.routes import Target
 from antiphon.wire.output import ProviderError
 
@@ -30,18 +30,19 @@ class Clock:
 class FailingRequest:
     """A request for one target. Its attempts fail with what `next_failure` gives."""
 
-    streams = True
+    streams = is_repeatable = True
+    takes_keys_in_order = False
+    preferred_key = ""
 
-    def __init__(
-        self, settings: RetrySettings, clock: Clock, next_failure: Callable[[], Failure], trace: Trace
-    ) -> None:
-        self.settings = settings
+    def __init__(self, provider: Upstream, clock: Clock, next_failure: Callable[[], Failure], trace: Trace) -> None:
+        provider.sleep = self._sleep
+        self.provider = provider
         self.clock = clock
         self.next_failure = next_failure
         self.trace = trace
         self.time_left: float | None = None
 
-    async def sleep(self, seconds: float) -> None:
+    async def _sleep(self, seconds: float) -> None:
         self.trace.append(("wait", seconds))
         self.clock.now += seconds
 

@@ -6,8 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 
 from antiphon.history import ContextEntry
-from antiphon.providers.call import ProviderCallOptions
-from antiphon.providers.client import ProviderClient
+from antiphon.providers.call import ProviderCallOptions, ProviderClient
 from antiphon.providers.scripted import FunctionModel
 from antiphon.wire.delta import Assembler, ModelOutputDelta, PartDelta
 from providers.sample_answers import QUESTION, deltas_from

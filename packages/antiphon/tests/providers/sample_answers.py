@@ -9,8 +9,7 @@ import msgspec
 
 from antiphon.history import ContextEntry, ModelInputEntry
 from antiphon.parts import Text
-from antiphon.providers.call import ProviderCallOptions
-from antiphon.providers.client import ProviderClient
+from antiphon.providers.call import ProviderCallOptions, ProviderClient
 from antiphon.wire.delta import Assembler, Failed, ModelOutputDelta
 from antiphon.wire.output import ProviderError
 

@@ -64,11 +64,11 @@ def test_no_name_of_a_model_is_claimed_twice() -> None:
     ],
 )  # fmt: skip
 def test_addresses(name: str, base_url: str, model: str, expected: str) -> None:
-    assert PRESETS[name].url_for(base_url, model) == expected
+    assert PRESETS[name].at_host(base_url).url_for(model) == expected
 
 
 def test_the_version_of_azure_can_be_chosen() -> None:
-    url = PRESETS["azure-openai"].url_for("https://h", "d", "2025-01-01-preview")
+    url = PRESETS["azure-openai"].at_host("https://h", "2025-01-01-preview").url_for("d")
     assert url.endswith("?api-version=2025-01-01-preview")
 
 

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from antiphon.http.client.request import Timeouts
 from antiphon.providers.engine.reply import LONGEST, retry_after
 from antiphon.providers.keys.ring import KeyRing
-from antiphon.providers.retry import RETRY_RULES, RetryPolicy, RetrySettings, may_retry
+from antiphon.providers.retry import RETRY_RULES, RetryPolicy, Upstream, may_retry
 from antiphon.providers.routes import Target
 from antiphon.wire import formats
 from antiphon.wire.output import ErrorKind, ProviderError
@@ -162,15 +163,13 @@ def test_a_delay_is_jittered_bounded_and_never_shorter_than_asked(
 TARGET = Target("mine", "m")
 
 
-def settings(
-    clock: Clock, keys: int, *, total: float | None = None, retries: int = 2, rotations: int = 8
-) -> RetrySettings:
+def upstream(clock: Clock, keys: int, *, total: float | None = None, retries: int = 2, rotations: int = 8) -> Upstream:
     pool = KeyRing(KEYS[:keys], clock=clock) if keys else None
     policy = RetryPolicy(retries=retries, rotations=rotations)
-    return RetrySettings(policy=policy, keys=pool, total=total, clock=clock, fraction=lambda: 1.0)
+    return Upstream(retry=policy, keys=pool, timeouts=Timeouts(total=total), clock=clock, fraction=lambda: 1.0)
 
 
-def fail(this: RetrySettings, clock: Clock, error: ProviderError) -> tuple[list[float], float | None]:
+def fail(this: Upstream, clock: Clock, error: ProviderError) -> tuple[list[float], float | None]:
     """The delays between attempts that all fail with this error, 0 where another key is used; and the last one's time."""
     trace: Trace = []
     request = FailingRequest(this, clock, lambda: (error, None, 0.0), trace)
@@ -197,14 +196,14 @@ def fail(this: RetrySettings, clock: Clock, error: ProviderError) -> tuple[list[
 )
 def test_rotations_and_retries_are_two_budgets(keys: int, error: ProviderError, expected: list[float]) -> None:
     clock = Clock()
-    assert fail(settings(clock, keys), clock, error)[0] == expected
+    assert fail(upstream(clock, keys), clock, error)[0] == expected
 
 
 def test_rotations_end() -> None:
     clock = Clock()
-    assert fail(settings(clock, 3, rotations=1, retries=0), clock, LIMITED)[0] == [0.0]
+    assert fail(upstream(clock, 3, rotations=1, retries=0), clock, LIMITED)[0] == [0.0]
 
 
 def test_a_wait_that_would_pass_the_deadline_is_not_begun() -> None:
     clock = Clock()
-    assert fail(settings(clock, 0, total=1.0), clock, ProviderError("down", "server")) == ([0.5], 0.5)
+    assert fail(upstream(clock, 0, total=1.0), clock, ProviderError("down", "server")) == ([0.5], 0.5)

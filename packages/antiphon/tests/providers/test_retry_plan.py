@@ -16,7 +16,8 @@ from msgspec import Struct
 
 import antiphon
 from antiphon.errors import NoUsableCredential
-from antiphon.providers.retry import RetryPolicy, RetrySettings
+from antiphon.http.client.request import Timeouts
+from antiphon.providers.retry import RetryPolicy, Upstream
 from antiphon.providers.routes import Target
 from antiphon.wire.output import NOT_AN_ANSWER, ErrorKind, ProviderError
 from providers.failing_calls import Clock, FailingRequest, Failure, Trace, call_in_vain
@@ -218,7 +219,7 @@ def test_every_step_is_the_one_of_the_model(cases: list[TargetCase], failures: l
         trace.append(("failure", failure))
         return failure.error, failure.advice, failure.seconds
 
-    def settings(case: TargetCase) -> RetrySettings:
+    def upstream(case: TargetCase) -> Upstream:
         policy = RetryPolicy(
             retries=case.retries,
             rotations=case.rotations,
@@ -227,9 +228,9 @@ def test_every_step_is_the_one_of_the_model(cases: list[TargetCase], failures: l
             longest_wait=LONGEST_WAIT,
         )
         pool: Any = ScriptedPool(case) if case.has_keys else None
-        return RetrySettings(policy=policy, keys=pool, total=case.total, clock=clock, fraction=lambda: 1.0)
+        return Upstream(retry=policy, keys=pool, timeouts=Timeouts(total=case.total), clock=clock, fraction=lambda: 1.0)
 
-    call_in_vain(targets, [FailingRequest(settings(case), clock, next_failure, trace) for case in cases], trace)
+    call_in_vain(targets, [FailingRequest(upstream(case), clock, next_failure, trace) for case in cases], trace)
     model = PlanModel(cases)
     steps, begun, sent, last = iter(trace), [0], 0, None
     assert next(steps) == ("next", 0)
@@ -277,8 +278,8 @@ def steps_of(*failures: ProviderError, retries: int = 0, targets: int = 3, **opt
     def next_failure() -> Failure:
         return queue.pop(0) if len(queue) > 1 else queue[0], None, 0.0
 
-    settings = RetrySettings(policy=RetryPolicy(retries=retries), fraction=lambda: 1.0)
-    request = FailingRequest(settings, clock, next_failure, trace)
+    upstream = Upstream(retry=RetryPolicy(retries=retries), fraction=lambda: 1.0)
+    request = FailingRequest(upstream, clock, next_failure, trace)
     called = [Target("mine", "m"), Target("yours", "m"), Target("yours", "other")][:targets]
     call_in_vain(called, [options.pop(f"target_{number}", request) for number in range(targets)], trace, **options)
     return trace
@@ -301,14 +302,14 @@ def test_which_target_is_next(kind: ErrorKind, expected: tuple[str, object]) -> 
 def test_a_rewritten_request_begins_again() -> None:
     """Its budgets are those of a new request: the refusal of the first body says nothing about the second."""
     trace: Trace = []
-    settings = RetrySettings(policy=RetryPolicy(retries=1), fraction=lambda: 1.0)
+    upstream = Upstream(retry=RetryPolicy(retries=1), fraction=lambda: 1.0)
     refused = ProviderError("unknown parameter", "invalid_request")
     failures = [DOWN, refused, DOWN]
 
     def next_failure() -> Failure:
         return failures.pop(0) if len(failures) > 1 else failures[0], None, 0.0
 
-    request, rewritten = (FailingRequest(settings, Clock(), next_failure, trace) for _ in range(2))
+    request, rewritten = (FailingRequest(upstream, Clock(), next_failure, trace) for _ in range(2))
 
     async def rewrite(_: Target, error: ProviderError) -> FailingRequest | None:
         return rewritten if error == refused else None

@@ -15,8 +15,7 @@ from antiphon import extensions
 from antiphon.errors import RoutingError
 from antiphon.history import ContextEntry, Origin
 from antiphon.parts import Text, Thinking, TokenUsage
-from antiphon.providers.call import ProviderCallOptions
-from antiphon.providers.client import ProviderClient
+from antiphon.providers.call import ProviderCallOptions, ProviderClient
 from antiphon.providers.default_model import default_model
 from antiphon.providers.http_provider import HttpProviderClient
 from antiphon.providers.keys.ring import KeyRing

@@ -22,8 +22,7 @@ from antiphon.conversation import Conversation, ToolLoop, Turn
 from antiphon.errors import LeaseHeld, LeaseLost, RunConfigError, UnknownConversation
 from antiphon.history import SqliteStore
 from antiphon.history.codec import decode_entry
-from antiphon.providers.call import ModelCallFailed
-from antiphon.providers.client import ProviderClient
+from antiphon.providers.call import ModelCallFailed, ProviderClient
 from antiphon.providers.scripted import ScriptedModel, call
 from antiphon.runs import RunRegistry, Runs
 from antiphon.runs.hook import resume_run, resume_run_async

@@ -25,8 +25,7 @@ from temporalio.worker import Replayer
 from antiphon.conversation import Conversation, RunLimits, ToolLoop
 from antiphon.errors import RunStateError
 from antiphon.history import AgentHistory, ContextEntry, ModelInputEntry, Run, SqliteStore
-from antiphon.providers.call import ProviderCallOptions
-from antiphon.providers.client import ProviderClient
+from antiphon.providers.call import ProviderCallOptions, ProviderClient
 from antiphon.providers.scripted import FunctionModel, ScriptedAnswer, ScriptedModel, call
 from antiphon.runs import RunRegistry
 from antiphon.runs.temporal import start_turn, temporal_worker, turn_handle

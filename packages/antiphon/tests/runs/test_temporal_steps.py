@@ -19,7 +19,7 @@ from temporalio.testing import ActivityEnvironment
 
 from antiphon.conversation import Conversation, RunLimits, ToolLoop
 from antiphon.history import AgentHistory, Run, SqliteStore, ToolCallStartedEntry
-from antiphon.providers.client import ProviderClient
+from antiphon.providers.call import ProviderClient
 from antiphon.providers.scripted import FunctionModel, ScriptedModel, call
 from antiphon.runs import RunRegistry
 from antiphon.runs.temporal import turn_activities

@@ -26,8 +26,7 @@ from antiphon.history import (
     Origin,
 )
 from antiphon.parts import OutputPart, Text, TokenUsage, ToolCallRequest, ToolCallResult, text_of
-from antiphon.providers.call import Attempt, ProviderCallOptions
-from antiphon.providers.client import ProviderClient
+from antiphon.providers.call import Attempt, ProviderCallOptions, ProviderClient
 from antiphon.text import one_line
 from antiphon.wire.delta import ModelOutputDelta, PartDelta, deltas_from_output
 from antiphon.wire.output import ModelOutput
@@ -169,6 +168,8 @@ def _call_of(tool: ToolDefinition, call_id: str, message: str) -> ToolCallReques
     after = message[place + len(tool.name) :] if place >= 0 else message
     schema = {"type": "object", **(tool.parameters if isinstance(tool.parameters, dict) else {})}
     arguments = fitting_value(schema, Words(after))
+    if not isinstance(arguments, dict):  # they are an object, whatever the tool says
+        arguments = {}
     return ToolCallRequest(tool.name, call_id, msgspec.json.encode(arguments).decode())
 
 

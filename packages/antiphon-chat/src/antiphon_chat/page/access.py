@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from antiphon.http.messages import ClientRequest
-from antiphon.http.origin import OriginRules, local_problem, site_problem
+from antiphon.http.origin import OriginRules, is_loopback, local_problem, site_problem
 from antiphon_chat.page.request import ApiError
 from antiphon_gateway.access.client_keys import ANONYMOUS, ClientKey, ClientKeys
 
@@ -43,7 +43,7 @@ class AccessControl:
         keys = self._keys()
         if not keys.allows_anonymous:
             return
-        if not keys.allows_peer(request.peer):
+        if not is_loopback(request.peer):
             raise ApiError("without client keys only this machine is served; add client_keys", 403, "forbidden")
         if problem := local_problem(request.headers, self._rules()):
             raise ApiError(problem, 403, "forbidden")

@@ -25,10 +25,16 @@ from antiphon.history import (
 )
 from antiphon.model_name import ModelName
 from antiphon.prices.table import PriceTable
-from antiphon.providers.call import ProviderCallOptions
-from antiphon.providers.client import ProviderClient
-from antiphon.providers.default_model import LOCAL_SERVERS, OFFLINE, PREFERRED, ModelChoice, default_model, make_choice
-from antiphon.providers.presets import PRESETS, first_set_variable
+from antiphon.providers.call import ProviderCallOptions, ProviderClient
+from antiphon.providers.default_model import (
+    OFFLINE,
+    PREFERRED,
+    ModelChoice,
+    available_models,
+    default_model,
+    make_choice,
+)
+from antiphon.providers.presets import PRESETS
 from antiphon.providers.router import ProviderRouter
 from antiphon.wire.capabilities import find_family
 from antiphon.wire.delta import ModelOutputDelta
@@ -98,14 +104,7 @@ def models_from_environment(
     choice = make_choice(model, "asked") if model and model != offer.model else offer
     router = ProviderRouter(default=choice.model, environ=environ)
     router.resolve(choice.model)
-    return ChatModels(router, choice, dict.fromkeys((*_available_models(environ), *names, OFFLINE)))
-
-
-def _available_models(environ: Mapping[str, str]) -> Iterator[str]:
-    for provider, model in (*PREFERRED, *LOCAL_SERVERS):
-        preset = PRESETS[provider]
-        if first_set_variable(preset.secret_variables if preset.needs_key else preset.base_url_variables, environ):
-            yield f"{provider}/{model}"
+    return ChatModels(router, choice, dict.fromkeys((*dict(available_models(environ)), *names, OFFLINE)))
 
 
 def models_used(entries: Iterable[HistoryEntry]) -> list[str]:
@@ -138,8 +137,7 @@ def find_model(wanted: str, available: Sequence[str], router: ProviderRouter, en
             raise
         raise RoutingError(f"unknown model {wanted!r}; did you mean {' or '.join(near)}?") from None
     preset = PRESETS.get(provider)
-    needs_key = preset is not None and preset.needs_key and not preset.find_token_source(environ)
-    if preset is not None and needs_key and not first_set_variable(preset.secret_variables, environ):
+    if preset is not None and preset.needs_key and not preset.read_variables(environ).key:
         raise ProviderSetupError(
             f"{name} needs a key: set {' or '.join(preset.secret_variables)}, or paste one (/key {provider}); "
             "the guided tour needs none"

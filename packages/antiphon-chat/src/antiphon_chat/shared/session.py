@@ -20,7 +20,7 @@ from antiphon.conversation.replay import Replay
 from antiphon.errors import DocumentFolderError, HistoryError, StoreError, UnknownConversation
 from antiphon.history import AgentHistory, ConversationInfo, HistoryStore, ModelInputEntry
 from antiphon.history.location import data_folder_for, display_location, ensure_private_folder, open_store
-from antiphon.providers.client import ProviderClient
+from antiphon.providers.call import ProviderClient
 from antiphon.providers.default_model import ModelChoice, is_tour
 from antiphon.tools.builtin import PlanStore, with_memory
 from antiphon.tools.embedded import EmbeddedSetting

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from antiphon import Conversation, DebugLogEntry, ModelInputEntry, ModelOutputEntry, tool
-from antiphon.providers.client import ProviderClient
+from antiphon.providers.call import ProviderClient
 from antiphon.providers.scripted import FunctionModel, ScriptedModel
 from antiphon_chat.language import Language
 from antiphon_chat.offline.tour import title_of

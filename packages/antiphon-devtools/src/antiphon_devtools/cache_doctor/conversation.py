@@ -38,9 +38,8 @@ def examine_conversation(
     requests = sent_requests(
         entries, format_name=format_name, tools=tools, settings=settings, settings_of=_with_breakpoints_as_sent
     )
-    for sent in requests:
-        answer, target = sent.answer, sent.target
-        body = decode_json(sent.data)
+    for answer, sent in requests:
+        target, body = sent.target, decode_json(sent.data)
         outline = outline_prompt(body, target.format, model=target.model, keeps_text=True, count=count_text)
         at = answer.timestamp
         report = doctor.examine(outline, provider=target.provider, at=None if at is None else at.timestamp())

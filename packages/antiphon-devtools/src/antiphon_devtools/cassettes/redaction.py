@@ -129,9 +129,10 @@ class Redactor:
         for match in _EVENT.finditer(data):
             try:
                 value = msgspec.json.decode(match[1])
+                found = list(_texts(value, ""))
             except NOT_JSON:
                 continue
-            for path, holder, place, text in _texts(value, ""):
+            for path, holder, place, text in found:
                 leaves.setdefault(path, []).append((len(events), holder, place, text.encode("utf-8", "surrogatepass")))
             events.append((match, value))
         changed: set[int] = set()

@@ -26,13 +26,12 @@ from antiphon.prices.rate_card import TokenCounts
 from antiphon.prices.table import PriceTable
 from antiphon.providers.routes import Target
 from antiphon.wire.output import ErrorKind, ProviderError
-from antiphon_gateway.access.client_keys import ClientKey
+from antiphon_gateway.access.client_keys import MONEY_LIMITS, ClientKey
 from antiphon_gateway.errors import error_response
 from antiphon_gateway.share.counts import Amount, Bucket, Buckets, Counters, Period, periods_of
 from antiphon_gateway.utc_time import DAY_SECONDS, now_microseconds, utc_text
 
 _PER_MINUTE = {"requests_per_minute": "requests", "tokens_per_minute": "tokens"}
-_MONEY = ("budget_per_day", "budget_per_month")
 _GOOGLE = ("gemini", "gemini-interactions")
 _LONGEST_RETRY_SECONDS = 60.0
 """A client may wait this long and ask again."""
@@ -51,7 +50,7 @@ class LimitReached(Struct, frozen=True, kw_only=True):
     @property
     def is_money(self) -> bool:
         """Whether it limits money."""
-        return self.limit in _MONEY
+        return self.limit in MONEY_LIMITS
 
     @property
     def message(self) -> str:
@@ -177,11 +176,6 @@ class ClientAccounts:
             amount = Amount(max(0, tokens), nanodollars)
             for period in self._periods(key):
                 self._counters.add(period, amount)
-
-    def used(self, key: ClientKey) -> tuple[Amount, Amount]:
-        """What a client has used of its day and month, as far as this process knows."""
-        day, month = self._periods(key)
-        return self._counters.total(day), self._counters.total(month)
 
     def _buckets_of(self, key: ClientKey) -> tuple[Bucket | None, Bucket | None]:
         """The buckets of requests and tokens, refilled until now; None where there is no limit."""

@@ -20,7 +20,7 @@ import hmac
 import re
 import time
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from hashlib import sha256
@@ -42,7 +42,10 @@ from antiphon_gateway.utc_time import utc_text
 
 _KEY_PREFIX = "sk-antiphon-"
 _KEY_BYTES = 24
-BUDGET_LIMITS = ("tokens_per_day", "tokens_per_month", "budget_per_day", "budget_per_month")
+MONEY_LIMITS = ("budget_per_day", "budget_per_month")
+BUDGET_LIMITS = ("tokens_per_day", "tokens_per_month", *MONEY_LIMITS)
+METERED_LIMITS = ("tokens_per_minute", *BUDGET_LIMITS)
+"""Limits of what answers use; that of requests per minute is known before."""
 
 
 class ClientKey(KeyRules, frozen=True, kw_only=True):
@@ -64,28 +67,20 @@ class ClientKey(KeyRules, frozen=True, kw_only=True):
     """The hash of the key it presents; after a rotation a client has another one."""
 
     def __post_init__(self) -> None:
-        has_budget = any(getattr(self, limit) is not None for limit in BUDGET_LIMITS)
-        per_minute = self.requests_per_minute is not None or self.tokens_per_minute is not None
-        is_metered = has_budget or self.tokens_per_minute is not None
+        is_metered = bool(self.limits_of(METERED_LIMITS))
         computed = {
-            "has_budget": has_budget,
-            "has_money_budget": self.budget_per_day is not None or self.budget_per_month is not None,
-            "is_limited": has_budget or per_minute,
+            "has_budget": bool(self.limits_of(BUDGET_LIMITS)),
+            "has_money_budget": bool(self.limits_of(MONEY_LIMITS)),
+            "is_limited": is_metered or self.requests_per_minute is not None,
             "is_metered": is_metered,
             "is_checked": is_metered or "*" not in self.models,
         }
         for name, value in computed.items():
             structs.force_setattr(self, name, value)
 
-    @property
-    def limits(self) -> list[str]:
-        """The limits of tokens and money that are set, by name."""
-        return [limit for limit in ("tokens_per_minute", *BUDGET_LIMITS) if getattr(self, limit) is not None]
-
-    @property
-    def money_limits(self) -> list[str]:
-        """Those of money."""
-        return [limit for limit in self.limits if limit.startswith("budget_")]
+    def limits_of(self, kind: Iterable[str]) -> list[str]:
+        """The limits of a kind that are set, by name."""
+        return [limit for limit in kind if getattr(self, limit) is not None]
 
     def refusal(self, now: datetime | None = None) -> str:
         """Why this key is not accepted now; empty if it is."""
@@ -163,10 +158,6 @@ class ClientKeys:
         """The client of that name; one of the configuration goes first."""
         return self._by_name.get(name) or (self._stored.named(name) if self._stored is not None else None)
 
-    def allows_peer(self, peer: str) -> bool:
-        """Whether a client at that address may send requests."""
-        return not self.allows_anonymous or is_loopback(peer)
-
     def authenticate(self, headers: Mapping[str, str], query: Mapping[str, str]) -> ClientKey | None:
         """The client of the presented key; None if the key is unknown, expired or disabled."""
         client = self.find(headers, query)
@@ -230,6 +221,17 @@ def _default_name(reference: str) -> str:
     return rest if kind == "env" else f"{HASH_PREFIX}{rest[:8].lower()}"
 
 
+class AccessRules(Protocol):
+    """The part of a configuration in use that access reads."""
+
+    keys: ClientKeys
+    origin_rules: OriginRules
+
+    @property
+    def signing_secrets(self) -> tuple[str, ...]:
+        """The secrets that every process with this configuration has; they sign tickets."""
+
+
 TICKET = "ticket"
 UPLOAD_ID = "upload_id"
 """Parameters of the URL of an upload: the ticket, and the id that the provider gave the upload."""
@@ -237,24 +239,14 @@ _TICKET_SECONDS = 86_400
 _PROCESS_KEY = token_bytes(32)
 
 
-class Signer(Protocol):
-    """The part of a configuration in use that signs tickets."""
-
-    keys: ClientKeys
-
-    @property
-    def signing_secrets(self) -> tuple[str, ...]:
-        """The secrets that every process with this configuration has."""
-
-
-def new_ticket(loaded: Signer, client: str, upload_id: str, seconds: float = _TICKET_SECONDS) -> str:
+def new_ticket(loaded: AccessRules, client: str, upload_id: str, seconds: float = _TICKET_SECONDS) -> str:
     """A ticket for one upload of a client, valid for a day."""
     name = urlsafe_b64encode(client.encode("utf-8", "surrogateescape")).decode().rstrip("=")
     expires = str(int(time.time() + seconds))
     return f"{name}.{expires}.{_signature(loaded, name, expires, upload_id)}"
 
 
-def ticket_client(loaded: Signer, query: Mapping[str, str]) -> ClientKey | None:
+def ticket_client(loaded: AccessRules, query: Mapping[str, str]) -> ClientKey | None:
     """The client of a valid ticket, if its key is still accepted; None without one."""
     name, _, rest = query.get(TICKET, "").partition(".")
     expires, _, given = rest.partition(".")
@@ -266,7 +258,7 @@ def ticket_client(loaded: Signer, query: Mapping[str, str]) -> ClientKey | None:
     return None if key is None or key.refusal() else key
 
 
-def _signature(loaded: Signer, *parts: str) -> str:
+def _signature(loaded: AccessRules, *parts: str) -> str:
     secrets = "\0".join(loaded.signing_secrets).encode("utf-8", "surrogateescape")
     key = sha256(secrets).digest() if secrets else _PROCESS_KEY
     message = "\0".join(("upload", str(len(parts)), *parts)).encode("utf-8", "surrogateescape")
@@ -299,12 +291,6 @@ _INVALID_KEY = ProviderError("missing or invalid API key", "authentication", cod
 _KEY_HEADERS = ("authorization", "x-api-key", "x-goog-api-key", "api-key")
 _ADDRESS_HEADERS = ("x-forwarded-for", "x-real-ip", "x-client-ip", "true-client-ip", "cf-connecting-ip")
 _forwarded_for = re.compile(r'for\s*=\s*"?(\[[^\]]*\]|[^;,"\s]*)', re.IGNORECASE).findall
-
-
-class AccessRules(Signer, Protocol):
-    """The part of a configuration in use that access reads."""
-
-    origin_rules: OriginRules
 
 
 def refuse_route(request: ClientRequest, missing: NoRoute) -> Response:

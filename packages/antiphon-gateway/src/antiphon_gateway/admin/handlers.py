@@ -7,14 +7,13 @@ A new or rotated key is in that one response and nowhere else. `/v1/usage` shows
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import partial, reduce
 from itertools import groupby
 from operator import add, attrgetter
 from typing import Annotated, Any
 
-import msgspec
 from msgspec import Meta, Struct, structs
 
 from antiphon.errors import WireError
@@ -24,7 +23,7 @@ from antiphon_gateway.access.client_keys import BUDGET_LIMITS, ClientKey, new_ke
 from antiphon_gateway.config.checks import format_path
 from antiphon_gateway.config.schema import check_types, did_you_mean
 from antiphon_gateway.config.settings import KeyRules
-from antiphon_gateway.errors import error_response
+from antiphon_gateway.errors import RequestRefused
 from antiphon_gateway.ledger.audit import Change, read_audit
 from antiphon_gateway.ledger.spend import DIMENSIONS, NO_CALLS, SpendRow, spend
 from antiphon_gateway.ledger.stored_keys import (
@@ -38,7 +37,7 @@ from antiphon_gateway.ledger.stored_keys import (
 from antiphon_gateway.runtime.body_fields import query_number, read_body_as
 from antiphon_gateway.runtime.metered import MeteredRequest
 from antiphon_gateway.share.counts import periods_of
-from antiphon_gateway.utc_time import day_of, start_of, time_at, utc_text
+from antiphon_gateway.utc_time import as_utc, day_of, start_of, time_at, utc_text
 
 _DEFAULT_PAGE, _LARGEST_PAGE = 100, 1000
 _LONGEST_NAME = 200
@@ -61,18 +60,18 @@ async def handle_create_key(context: MeteredRequest) -> Response:
             "configure an admin key first ([[keys]] with admin = true, or ANTIPHON_ADMIN_KEY): with a stored key, "
             "and without an admin key, the gateway could not be administered any more"
         )
-        return _conflict(message, "admin_key_required")
+        raise _conflict(message, "admin_key_required")
     if context.loaded.keys.configured_client(name) is not None:
-        return _conflict(f"a key named {name!r} is in the configuration; choose another name", "name_taken")
+        raise _conflict(f"a key named {name!r} is in the configuration; choose another name", "name_taken")
     rules = KeyRules(**_read_rules(given))
 
     def change(key: StoredKey) -> Change:
-        return Change.of(context.request, context.key, "create key", name, id=key.id, rules=_rules_json(rules))
+        return Change.of(context.request, context.key, "create key", name, id=key.id, rules=rules_of(rules))
 
     try:
         key, secret = await context.services.stored_keys.create(name, rules, change)
     except NameTaken as error:
-        return _conflict(str(error), "name_taken")
+        raise _conflict(str(error), "name_taken") from None
     return Response.json({**_key_json(key), "key": secret}, 201)
 
 
@@ -101,7 +100,7 @@ async def handle_get_key(context: MeteredRequest) -> Response:
     except UnknownKey:
         client = context.loaded.keys.configured_client(context.endpoint.resource)
         if client is None:
-            return _key_not_found(context)
+            raise _key_not_found(context.endpoint.resource) from None
         row = _configured_json(client)
     assert client is not None, "a record has a client"
     return Response.json({**row, "usage": await usage_of(context, client)})
@@ -113,17 +112,26 @@ async def handle_change_key(context: MeteredRequest) -> Response:
     is_disabled = wanted.pop("disabled", None)
     if is_disabled is not None and not isinstance(is_disabled, bool):
         raise WireError("disabled: expected true or false")
-    return await _change_rules(context, "change key", wanted, is_disabled=is_disabled)
+    changed = _read_rules(wanted)
+
+    def edit(key: StoredKey) -> StoredKey:
+        rules = structs.replace(key.rules, **changed)
+        return structs.replace(key, rules=rules, is_disabled=key.is_disabled if is_disabled is None else is_disabled)
+
+    details = changed if is_disabled is None else {**changed, "disabled": is_disabled}
+    return Response.json(_key_json(await _edit_key(context, "change key", edit, **details)))
 
 
 async def handle_disable_key(context: MeteredRequest) -> Response:
     """Stop accepting a key."""
-    return await _change_rules(context, "disable key", {}, is_disabled=True)
+    key = await _edit_key(context, "disable key", lambda key: structs.replace(key, is_disabled=True))
+    return Response.json(_key_json(key))
 
 
 async def handle_enable_key(context: MeteredRequest) -> Response:
     """Accept a key again."""
-    return await _change_rules(context, "enable key", {}, is_disabled=False)
+    key = await _edit_key(context, "enable key", lambda key: structs.replace(key, is_disabled=False))
+    return Response.json(_key_json(key))
 
 
 async def handle_rotate_key(context: MeteredRequest) -> Response:
@@ -132,13 +140,13 @@ async def handle_rotate_key(context: MeteredRequest) -> Response:
     grace = read_body_as(context.request.body or b"{}", _Rotation, advice=advice).grace_seconds
     secret = new_key()
     key = await _edit_key(context, "rotate key", lambda key: rotated(key, secret, grace), grace_seconds=grace)
-    return key if isinstance(key, Response) else Response.json({**_key_json(key), "key": secret})
+    return Response.json({**_key_json(key), "key": secret})
 
 
 async def handle_delete_key(context: MeteredRequest) -> Response:
     """Delete a key. Its usage stays in the ledger."""
     key = await _edit_key(context, "delete key", deleted)
-    return key if isinstance(key, Response) else Response.json({"id": key.id, "name": key.name, "deleted": True})
+    return Response.json({"id": key.id, "name": key.name, "deleted": True})
 
 
 async def handle_audit(context: MeteredRequest) -> Response:
@@ -199,22 +207,10 @@ def _sums(rows: list[SpendRow]) -> dict[str, Any]:
     return (reduce(add, rows) if rows else NO_CALLS).numbers
 
 
-async def _change_rules(
-    context: MeteredRequest, action: str, wanted: Mapping[str, Any], *, is_disabled: bool | None = None
-) -> Response:
-    changed = _read_rules(wanted)
-
-    def edit(key: StoredKey) -> StoredKey:
-        rules = structs.replace(key.rules, **changed)
-        return structs.replace(key, rules=rules, is_disabled=key.is_disabled if is_disabled is None else is_disabled)
-
-    details = changed if is_disabled is None or action != "change key" else {**changed, "disabled": is_disabled}
-    key = await _edit_key(context, action, edit, **details)
-    return key if isinstance(key, Response) else Response.json(_key_json(key))
-
-
-async def _edit_key(context: MeteredRequest, action: str, edit: Any, **details: Any) -> StoredKey | Response:
-    """The stored key of the path after a change, or the refusal."""
+async def _edit_key(
+    context: MeteredRequest, action: str, edit: Callable[[StoredKey], StoredKey], /, **details: Any
+) -> StoredKey:
+    """The stored key of the path after a change. Raises `RequestRefused`."""
     stored = await _refreshed_keys(context)
     try:
         known = stored.record(context.endpoint.resource)
@@ -223,9 +219,8 @@ async def _edit_key(context: MeteredRequest, action: str, edit: Any, **details: 
     except UnknownKey:
         name = context.endpoint.resource
         if context.loaded.keys.configured_client(name) is not None:
-            message = f"key {name!r} is in the configuration; change it there"
-            return _conflict(message, "configured_key")
-        return _key_not_found(context)
+            raise _conflict(f"key {name!r} is in the configuration; change it there", "configured_key") from None
+        raise _key_not_found(name) from None
 
 
 async def _refreshed_keys(context: MeteredRequest) -> StoredKeys:
@@ -272,7 +267,7 @@ def _key_json(key: StoredKey) -> dict[str, Any]:
         "source": "database",
         "fingerprint": key.hash[:15],
         "disabled": key.is_disabled,
-        **_rules_json(key.rules),
+        **rules_of(key.rules),
         "created_at": _stored_time(key.created_at),
         "changed_at": _stored_time(key.changed_at),
         "rotated_at": _stored_time(key.rotated_at),
@@ -288,11 +283,6 @@ def _configured_json(client: ClientKey) -> dict[str, Any]:
     return {"id": None, "name": client.name, "source": "configuration", "disabled": False, **rules_of(client)}
 
 
-def _rules_json(rules: KeyRules) -> dict[str, Any]:
-    found: dict[str, Any] = msgspec.to_builtins(rules)
-    return found
-
-
 def _time(query: Mapping[str, str], name: str) -> datetime | None:
     written = query.get(name, "")
     return _read_time(written, name) if written else None
@@ -301,16 +291,16 @@ def _time(query: Mapping[str, str], name: str) -> datetime | None:
 def _read_time(written: object, name: str) -> datetime:
     """A time of a request; without a zone it is UTC. Raises `WireError`."""
     try:
-        found = datetime.fromisoformat(written if isinstance(written, str) else "")
+        return as_utc(datetime.fromisoformat(written if isinstance(written, str) else ""))
     except ValueError:
         raise WireError(f"{name}: expected a date or time such as 2026-11-01 or 2026-11-01T12:00:00Z") from None
-    return found.replace(tzinfo=UTC) if found.tzinfo is None else found
 
 
-def _conflict(message: str, code: str) -> Response:
-    return error_response("", ProviderError(message, "conflict", code=code))
+def _conflict(message: str, code: str) -> RequestRefused:
+    return RequestRefused(ProviderError(message, "conflict", code=code))
 
 
-def _key_not_found(context: MeteredRequest) -> Response:
-    message = f"no key {context.endpoint.resource[:200]!r}; see GET /admin/keys"
-    return error_response("", ProviderError(message, "not_found", code="key_not_found"))
+def _key_not_found(name: str) -> RequestRefused:
+    return RequestRefused(
+        ProviderError(f"no key {name[:200]!r}; see GET /admin/keys", "not_found", code="key_not_found")
+    )

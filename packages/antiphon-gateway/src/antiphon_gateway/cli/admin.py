@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import argparse
 import re
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from math import isfinite
 from typing import Any
@@ -17,6 +16,7 @@ from antiphon.cli.options import read_time
 from antiphon.cli.terminal import as_sentence, table, write, write_error, write_json
 from antiphon.errors import AntiphonError
 from antiphon_gateway.cli.gateway_client import GatewayClient, add_gateway_options
+from antiphon_gateway.utc_time import as_utc
 
 _LIMITS: dict[str, tuple[Callable[[str], Any], str]] = {
     "requests_per_minute": (int, "requests per minute"),
@@ -79,30 +79,11 @@ def _add_rules(parser: argparse.ArgumentParser, *, is_new: bool) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Ask the gateway, and print the answer."""
-    action = arguments.action
-    rules = _rules(arguments) if action in ("create", "set") else {}
-    grace = _grace(arguments.grace) if action == "rotate" else 0
-    gateway = GatewayClient(arguments)
-    if action == "list":
-        keys = list(_all_keys(gateway, arguments.search))
-        _print(arguments, {"keys": keys}, lambda: _key_table(keys))
-    elif action == "create":
-        _print_secret(arguments, gateway.request("POST", "/admin/keys", {"name": arguments.name, **rules}))
-    elif action == "rotate":
-        answer = gateway.request("POST", f"/admin/keys/{arguments.name}/rotate", {"grace_seconds": grace})
-        _print_secret(arguments, answer)
-    elif action == "show":
-        shown = gateway.request("GET", f"/admin/keys/{arguments.name}")
-        _print(arguments, shown, lambda: _key_lines(shown))
-    elif action == "spend":
-        spent = _spend(gateway, arguments)
-        _print(arguments, spent, lambda: _spend_lines(spent, arguments.by))
-    elif action == "audit":
-        log = gateway.request("GET", "/admin/audit", limit=arguments.limit)
-        _print(arguments, log, lambda: _audit_table(log["changes"]))
+    answer, lines = _ask(arguments)
+    if arguments.json:
+        write_json(answer)
     else:
-        done = _change(gateway, action, arguments.name, rules)
-        _print(arguments, done, lambda: [_DONE[action].format(arguments.name)])
+        write(lines)
     return 0
 
 
@@ -114,15 +95,40 @@ _DONE = {
 }
 
 
-def _change(gateway: GatewayClient, action: str, name: str, rules: dict[str, Any]) -> dict[str, Any]:
-    path = f"/admin/keys/{name}"
-    if action == "delete":
-        return gateway.request("DELETE", path)
+def _ask(arguments: argparse.Namespace) -> tuple[dict[str, Any], Iterable[str]]:
+    """What the gateway answers, and the lines that say so."""
+    action = arguments.action
+    rules = _rules(arguments) if action in ("create", "set") else {}
+    grace = _grace(arguments.grace) if action == "rotate" else 0
+    gateway = GatewayClient(arguments)
+    if action == "list":
+        keys = list(_all_keys(gateway, arguments.search))
+        return {"keys": keys}, _key_table(keys)
+    if action == "spend":
+        spent = _spend(gateway, arguments)
+        return spent, _spend_lines(spent, arguments.by)
+    if action == "audit":
+        log = gateway.request("GET", "/admin/audit", limit=arguments.limit)
+        return log, _audit_table(log["changes"])
+    path = f"/admin/keys/{arguments.name}"
+    if action == "show":
+        key = gateway.request("GET", path)
+        return key, _key_lines(key)
+    if action == "create":
+        made = gateway.request("POST", "/admin/keys", {"name": arguments.name, **rules})
+        return made, _secret_lines(made)
+    if action == "rotate":
+        made = gateway.request("POST", f"{path}/rotate", {"grace_seconds": grace})
+        return made, _secret_lines(made)
     if action == "set":
         if not rules:
             raise AntiphonError("nothing to change; give an option such as --budget-per-day 5")
-        return gateway.request("PATCH", path, rules)
-    return gateway.request("POST", f"{path}/{action}", {})
+        done = gateway.request("PATCH", path, rules)
+    elif action == "delete":
+        done = gateway.request("DELETE", path)
+    else:
+        done = gateway.request("POST", f"{path}/{action}", {})
+    return done, [_DONE[action].format(arguments.name)]
 
 
 def _all_keys(gateway: GatewayClient, search: str) -> Iterator[dict[str, Any]]:
@@ -168,7 +174,7 @@ def _moment(written: str) -> str:
     except (ValueError, OverflowError):
         message = f"--expires {written}: expected a date (2027-01-31), a time (2027-01-31T18:00Z) or a duration (30d)"
         raise AntiphonError(message) from None
-    return (moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment).isoformat(timespec="seconds")
+    return as_utc(moment).isoformat(timespec="seconds")
 
 
 def _grace(written: str) -> int:
@@ -184,25 +190,15 @@ def _duration(written: str) -> int | None:
     return int(found[1]) * _UNITS[found[2]] if found else None
 
 
-def _print(arguments: argparse.Namespace, answer: dict[str, Any], lines: Callable[[], Any]) -> None:
-    if arguments.json:
-        write_json(answer)
-    else:
-        write(lines())
-
-
-def _print_secret(arguments: argparse.Namespace, answer: dict[str, Any]) -> None:
-    if arguments.json:
-        write_json(answer)
-        return
+def _secret_lines(answer: dict[str, Any]) -> Iterator[str]:
+    """A key, alone on standard output."""
     until = answer.get("old_key_until")
     note = f"; the old one is accepted until {until}" if until else ""
     write_error(f"the key of {answer['name']} ({answer['id']}), shown only once{note}:")
-    write([answer["key"]])
-    sys.stdout.flush()
+    yield answer["key"]
 
 
-def _key_table(keys: list[dict[str, Any]]) -> Any:
+def _key_table(keys: list[dict[str, Any]]) -> Iterable[str]:
     rows = [[key["name"], _state(key), _limits(key), key["source"], key["id"] or ""] for key in keys]
     return table(["NAME", "STATE", "LIMITS", "SOURCE", "ID"], rows)
 
@@ -261,7 +257,7 @@ def _spend_lines(spent: dict[str, Any], by: str) -> Iterator[str]:
         yield f"only the first {len(rows):,} of {spent['total']:,} rows; narrow it down with --since or --name"
 
 
-def _audit_table(changes: list[dict[str, Any]]) -> Any:
+def _audit_table(changes: list[dict[str, Any]]) -> Iterable[str]:
     rows = [
         [
             row["at"][:19],

@@ -12,13 +12,13 @@ import asyncio
 import errno
 import os
 import platform
+import re
 import socket
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from email.utils import parsedate_to_datetime
 from http.client import HTTPConnection, HTTPException
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from statistics import median
 from typing import Literal, TypeAlias
@@ -34,7 +34,7 @@ from antiphon.history.location import data_folder, data_folder_for, is_postgres_
 from antiphon.http.client.request import HttpRequest, Timeouts, Transport
 from antiphon.private_files import exposure
 from antiphon.providers.engine.model_list import KeyVerdict, try_key
-from antiphon.providers.keys.secret import Credential, mask
+from antiphon.providers.keys.secret import Credential, is_reference, mask
 from antiphon.providers.presets import normalize_base_url
 from antiphon_gateway.cli.serve import add_config, configured_by
 from antiphon_gateway.config.file import ConfigError
@@ -46,7 +46,6 @@ from antiphon_gateway.share.state import open_shared_store
 State: TypeAlias = Literal["ok", "warn", "fail"]
 
 _COLOURS: dict[State, str] = {"ok": "green", "warn": "yellow", "fail": "red"}
-_PACKAGES = (("msgspec", (0, 21)), ("httptools", (0, 6, 4)))
 _EXTRAS = (
     ("tokens", "splintr-rs"),
     ("mcp", "mcp"),
@@ -128,18 +127,12 @@ def run_checks(path: Path | None, *, is_offline: bool) -> Iterator[CheckResult]:
 
 
 def _programs() -> Iterator[CheckResult]:
-    is_new_enough = sys.version_info >= (3, 11)
-    yield CheckResult(
-        "ok" if is_new_enough else "fail",
-        "python",
-        platform.python_version() + ("" if is_new_enough else "; 3.11 or newer is needed"),
-    )
+    yield CheckResult("ok", "python", platform.python_version())
     yield CheckResult("ok", "antiphon", __version__)
-    for package, least in _PACKAGES:
+    for package, least in needed_packages().items():
         installed = _version(package)
-        wanted = ".".join(map(str, least))
-        if installed is None or _numbers(installed) < least:
-            detail = f"{installed or 'missing'}; install it with: pip install '{package}>={wanted}'"
+        if installed is None or _numbers(installed) < _numbers(least):
+            detail = f"{installed or 'missing'}; install it with: pip install '{package}>={least}'"
             yield CheckResult("fail", package, detail)
         else:
             yield CheckResult("ok", package, installed)
@@ -165,7 +158,7 @@ def _keys(config: Config) -> Iterator[CheckResult]:
     if not written:
         yield CheckResult("warn", "client keys", "none: only this machine is served; `antiphon key new` makes one")
         return
-    read = [Credential(secret=one) for one in written if not one.startswith("sha256:")]
+    read = [Credential(secret=one) for one in written if is_reference(one)]
     short = [one.display_name for one in read if len(one.read()) < _SHORT_KEY]
     for place in short:
         yield CheckResult(
@@ -345,7 +338,7 @@ def _ledger(config: Config, is_offline: bool) -> CheckResult:
 def _gateway_files(config: Config) -> list[Path]:
     """The files of a gateway that only its own user should be able to read."""
     address = config.ledger.address
-    ledger = "" if address.startswith(("env:", "file:")) or is_postgres_url(address) else ledger_address(config)
+    ledger = "" if is_reference(address) or is_postgres_url(address) else ledger_address(config)
     return [Path(file) for file in (config.gateway.state, ledger) if file]
 
 
@@ -366,6 +359,15 @@ def _version(package: str) -> str | None:
         return version(package)
     except PackageNotFoundError:
         return None
+
+
+def needed_packages() -> dict[str, str]:
+    """The packages that the library always needs, with the oldest versions that will do; those of an extra have a condition."""
+    try:
+        written = [re.fullmatch(r"([\w.-]+)>=([\d.]+),[^;]*", line) for line in requires("antiphon") or ()]
+    except PackageNotFoundError:
+        return {}
+    return {found[1]: found[2] for found in written if found}
 
 
 def _numbers(text: str) -> tuple[int, ...]:

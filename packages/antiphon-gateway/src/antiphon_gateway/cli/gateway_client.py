@@ -13,7 +13,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from antiphon.errors import AntiphonError, CredentialError
-from antiphon.providers.keys.secret import Credential
+from antiphon.providers.keys.secret import Credential, is_reference
 from antiphon_gateway.config.file import ADMIN_KEY_VARIABLE
 
 _URL = "http://127.0.0.1:8000"
@@ -37,7 +37,7 @@ class GatewayClient:
     def __init__(self, arguments: argparse.Namespace) -> None:
         self._url = arguments.url.rstrip("/")
         self._headers = {"content-type": "application/json"}
-        if not arguments.key.startswith(("env:", "file:")):
+        if not is_reference(arguments.key):
             raise AntiphonError("--key expects env:NAME or file:PATH; keys do not belong on a command line")
         try:
             self._headers["authorization"] = f"Bearer {Credential(secret=arguments.key).read()}"

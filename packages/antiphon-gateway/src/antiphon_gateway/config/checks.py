@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
+from importlib.util import find_spec
 from itertools import product
 from urllib.parse import parse_qsl, urlsplit
 
@@ -17,9 +18,8 @@ from antiphon.history.location import is_postgres_url
 from antiphon.http.server.listener import check_certificate
 from antiphon.model_name import ModelName
 from antiphon.prices.rate_card import KINDS
-from antiphon.providers.cloud.settings import describe_missing
 from antiphon.providers.cloud.signers import check_reference
-from antiphon.providers.keys.secret import Credential, is_token_source, looks_secret
+from antiphon.providers.keys.secret import Credential, is_reference, is_token_source, looks_secret
 from antiphon.providers.presets import PRESETS, Preset, normalize_base_url
 from antiphon.providers.routes import check_model_name
 from antiphon.tools.embedded import parse_setting
@@ -28,9 +28,7 @@ from antiphon.wire.capabilities import capability_data, find_family
 from antiphon.wire.openai_chat.dialects import DIALECTS
 from antiphon_gateway.config.references import (
     HASH_PREFIX,
-    HOW_TO_INSTALL_REDIS,
     InvalidStoreUrl,
-    has_redis,
     key_digest,
     load_cache_watch,
     parse_store_url,
@@ -103,7 +101,7 @@ def _check_prices(config: Config) -> Iterator[Problem]:
 
 def _check_ledger(config: Config, environ: Mapping[str, str]) -> Iterator[Problem]:
     place, address = ("ledger", "address"), config.ledger.address
-    if address.startswith(("env:", "file:")):
+    if is_reference(address):
         if reason := _secret_problem(address, environ):
             yield Problem(place, reason)
     elif is_postgres_url(address):
@@ -147,8 +145,8 @@ def _check_shared_store(gateway: GatewaySettings, environ: Mapping[str, str]) ->
             parse_store_url(gateway.shared)
         except InvalidStoreUrl as error:
             yield Problem(("gateway", "shared"), str(error))
-        if not has_redis():
-            yield Problem(("gateway", "shared"), f"requires the redis client; run {HOW_TO_INSTALL_REDIS}")
+        if find_spec("redis") is None:
+            yield Problem(("gateway", "shared"), "requires the redis client; run pip install 'antiphon[redis]'")
     if gateway.shared_password:
         if not gateway.shared:
             yield Problem(("gateway", "shared_password"), "has no effect without gateway.shared")
@@ -163,7 +161,7 @@ def _check_client_keys(config: Config, environ: Mapping[str, str]) -> Iterator[P
     ]
     first: dict[bytes, ConfigPath] = {}
     for place, key in given:
-        if not key and place[0] == "keys":
+        if not key:
             continue  # `schema` has reported it
         if reason := _secret_problem(key, environ, takes_hash=True):
             yield Problem(place, reason)
@@ -229,7 +227,7 @@ def _check_host_settings(provider: ProviderSettings, row: Preset, place: ConfigP
         except AntiphonError:
             yield Problem((*place, name), "not valid; use letters, digits, - . _ and :")
     for setting in row.missing_settings(provider.host_settings, has_base_url=bool(provider.base_url)):
-        yield Problem((*place, setting.name), f"required: {describe_missing(row, setting)}")
+        yield Problem((*place, setting.name), f"required: {row.describe_missing(setting)}")
 
 
 def _token_problem(reference: str, provider: ProviderSettings, environ: Mapping[str, str]) -> str:
@@ -272,7 +270,7 @@ def _lacks_key(provider: ProviderSettings, row: Preset) -> bool:
 def _header_problem(header: str, value: str, environ: Mapping[str, str]) -> str:
     if not _is_header(header):
         return "not a valid header name"
-    if value.startswith(("env:", "file:")):
+    if is_reference(value):
         return _secret_problem(value, environ)
     if looks_secret(header):
         return f"contains a literal key; {_USE_REFERENCE}"
@@ -281,6 +279,8 @@ def _header_problem(header: str, value: str, environ: Mapping[str, str]) -> str:
 
 def _secret_problem(written: str, environ: Mapping[str, str], *, takes_hash: bool = False) -> str:
     """What is wrong with the reference to a secret. It repeats the value only if that is a reference."""
+    if not written:
+        return ""  # `schema` has reported it
     kind, colon, rest = written.partition(":")
     if takes_hash and kind + colon == HASH_PREFIX:
         is_hash = re.fullmatch(r"[0-9a-fA-F]{64}", rest)

@@ -22,10 +22,12 @@ from msgspec import Struct, structs
 
 from antiphon.errors import AntiphonError
 from antiphon.model_name import ModelName
-from antiphon.providers.cloud.settings import find_settings
+from antiphon.providers.cloud.tokens import find_settings
 from antiphon.providers.default_model import MODEL_VARIABLE, default_model
-from antiphon.providers.presets import PRESETS, Preset, first_set_variable
+from antiphon.providers.keys.secret import is_token_source
+from antiphon.providers.presets import PRESETS, Preset, enabled_presets, first_set_variable
 from antiphon_gateway.config.checks import check_config, format_path
+from antiphon_gateway.config.references import PathResolver
 from antiphon_gateway.config.schema import Problem, check_types
 from antiphon_gateway.config.settings import (
     NO_OVERRIDES,
@@ -110,16 +112,16 @@ def read_config(
         text = _read_text(path)
         tables = tomllib.loads(text)
         lines = line_numbers(text)
-    except _UnreadableFile as trouble:
-        return ConfigResult(problems=(ConfigProblem(file=file, line=trouble.line, reason=str(trouble)),))
+    except ConfigError as unreadable:
+        return ConfigResult(problems=tuple(unreadable.problems))
     except tomllib.TOMLDecodeError as error:
         return ConfigResult(problems=(_syntax_problem(error, file, text),))
     except (ValueError, RecursionError):  # numbers of thousands of digits, deeply nested lists
         reason = "invalid TOML: a number is too long or lists are nested too deeply"
         return ConfigResult(problems=(ConfigProblem(file=file, reason=reason),))
     environ = os.environ if environ is None else environ
-    shape, problems = check_types(Config, tables)
-    config = _resolve_paths(shape, path.absolute().parent)
+    resolver = PathResolver(path.absolute().parent)
+    config, problems = check_types(Config, tables, resolver)
     config = structs.replace(
         config,
         gateway=structs.replace(config.gateway, **overrides),
@@ -132,37 +134,34 @@ def read_config(
     return ConfigResult(
         config=None if located else config,
         problems=tuple(sorted(located, key=lambda problem: problem.line)),
-        secret_files=_secret_files(config),
+        secret_files=tuple(resolver.secret_files),
     )
 
 
-class _UnreadableFile(Exception):
-    """The file could not be read, or is not valid UTF-8. `line` is the first invalid line."""
-
-    def __init__(self, reason: str, line: int = 0) -> None:
-        super().__init__(reason)
-        self.line = line
-
-
 def _read_text(path: Path) -> str:
+    """The text of the file. Raises `ConfigError`."""
+
+    def unreadable(reason: str, line: int = 0) -> ConfigError:
+        return ConfigError([ConfigProblem(file=str(path), line=line, reason=reason)])
+
     try:
         if stat.S_ISDIR(path.stat().st_mode):
-            raise _UnreadableFile("is a folder; give the path of a file")
+            raise unreadable("is a folder; give the path of a file")
         with open(path, "rb") as file:
             data = file.read(_LONGEST + 1)
     except FileNotFoundError:
-        raise _UnreadableFile("not found; create it, or omit --config to use API keys from the environment") from None
+        raise unreadable("not found; create it, or omit --config to use API keys from the environment") from None
     except OSError as error:
-        raise _UnreadableFile(f"not readable: {error.strerror or 'access failed'}") from None
+        raise unreadable(f"not readable: {error.strerror or 'access failed'}") from None
     except ValueError:  # a path with a zero byte in it
-        raise _UnreadableFile("not a valid path") from None
+        raise unreadable("not a valid path") from None
     if len(data) > _LONGEST:
-        raise _UnreadableFile(f"larger than {_LONGEST:,} bytes")
+        raise unreadable(f"larger than {_LONGEST:,} bytes")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        raise _UnreadableFile("not valid UTF-8; save it as UTF-8 text", line) from None
+        raise unreadable("not valid UTF-8; save it as UTF-8 text", line) from None
 
 
 def _syntax_problem(error: tomllib.TOMLDecodeError, file: str, text: str) -> ConfigProblem:
@@ -184,64 +183,6 @@ def _locate(problem: Problem, file: str, lines: Mapping[ConfigPath, int]) -> Con
     return ConfigProblem(file=file, line=line, key=format_path(problem.path), reason=problem.reason)
 
 
-def _resolve_paths(config: Config, folder: Path) -> Config:
-    """The configuration with absolute paths."""
-    gateway = config.gateway
-    return structs.replace(
-        config,
-        gateway=structs.replace(
-            gateway,
-            client_keys=tuple(_resolve_reference(key, folder) for key in gateway.client_keys),
-            state=str(folder / Path(gateway.state).expanduser()) if gateway.state else "",
-            tls_cert=str(folder / Path(gateway.tls_cert).expanduser()) if gateway.tls_cert else "",
-            tls_key=str(folder / Path(gateway.tls_key).expanduser()) if gateway.tls_key else "",
-            shared_password=_resolve_reference(gateway.shared_password, folder),
-        ),
-        providers=tuple(
-            structs.replace(
-                provider,
-                keys=tuple(_resolve_reference(key, folder) for key in provider.keys),
-                headers={name: _resolve_reference(value, folder) for name, value in provider.headers.items()},
-            )
-            for provider in config.providers
-        ),
-        keys=tuple(structs.replace(key, key=_resolve_reference(key.key, folder)) for key in config.keys),
-        ledger=structs.replace(config.ledger, address=_resolve_address(config.ledger.address, folder)),
-    )
-
-
-def _resolve_address(written: str, folder: Path) -> str:
-    """The address of a database: a server's and a reference to a variable stay as they are."""
-    if not written or written.startswith("env:") or "://" in written:
-        return written
-    return (
-        _resolve_reference(written, folder) if written.startswith("file:") else str(folder / Path(written).expanduser())
-    )
-
-
-def _resolve_reference(written: str, folder: Path) -> str:
-    kind, colon, place = written.partition(":")
-    if kind != "file" or not place:
-        return written
-    try:
-        return f"{kind}{colon}{folder / Path(place).expanduser()}"
-    except RuntimeError:  # no home folder for that user
-        return written
-
-
-def _secret_files(config: Config) -> tuple[Path, ...]:
-    written = [
-        *config.gateway.client_keys,
-        config.gateway.shared_password,
-        config.ledger.address,
-        *(key.key for key in config.keys),
-        *(key for provider in config.providers for key in (*provider.keys, *provider.headers.values())),
-    ]
-    certificate = filter(None, (config.gateway.tls_cert, config.gateway.tls_key))
-    files = [one.removeprefix("file:") for one in written if one.startswith("file:")]
-    return tuple(dict.fromkeys(map(Path, (*files, *certificate))))
-
-
 class Configured(Struct, frozen=True):
     """A configuration, one line about where it comes from, and its file (None: the environment)."""
 
@@ -252,9 +193,8 @@ class Configured(Struct, frozen=True):
 
 def config_from_environment(environ: Mapping[str, str], *, overrides: Mapping[str, Any] = NO_OVERRIDES) -> Configured:
     """The configuration for the environment alone. Raises `ConfigError` where a variable has an invalid value."""
-    providers = tuple(
-        fill_from_environment(ProviderSettings(name=name), environ) for name in _configured_presets(environ)
-    )
+    enabled = (ProviderSettings(name=name) for name in enabled_presets(environ))
+    providers = tuple(fill_from_environment(provider, environ) for provider in enabled)
     is_open = not environ.get(CLIENT_KEY_VARIABLE, "").strip()
     config = Config(
         gateway=GatewaySettings(
@@ -285,57 +225,26 @@ def fill_from_environment(provider: ProviderSettings, environ: Mapping[str, str]
     row = PRESETS.get(provider.preset_name)
     if row is None:
         return provider
+    found, has_host = row.read_variables(environ), bool(provider.keys or provider.base_url)
     if row.settings or row.token_source:
-        provider = _fill_cloud_settings(provider, row, environ)
-    if provider.keys or provider.base_url:
+        keys = provider.keys or ((found.key,) if is_token_source(found.key) else ())
+        settings = find_settings(row, provider.host_settings, keys, environ)
+        provider = structs.replace(provider, keys=keys, base_url=provider.base_url or found.base_url, **settings)
+    if has_host:
         return provider
-    key = first_set_variable(row.key_variables, environ)
-    bearer = "" if key else first_set_variable(row.bearer_variables, environ)
-    address = first_set_variable(row.base_url_variables, environ)
-    version = first_set_variable(row.api_version_variables, environ)
-    headers = {
-        header: f"env:{variable}"
-        for header, variable in row.header_variables
-        if first_set_variable((variable,), environ)
-    }
     return structs.replace(
         provider,
-        keys=tuple(f"env:{variable}" for variable in (key, bearer) if variable),
-        auth="bearer" if bearer and not provider.auth else provider.auth,
-        base_url=environ[address] if address else "",
-        api_version=provider.api_version or (environ[version] if version else ""),
-        headers={**headers, **provider.headers},
+        keys=(found.key,) if found.key else (),
+        auth="bearer" if found.is_bearer and not provider.auth else provider.auth,
+        base_url=found.base_url,
+        api_version=provider.api_version or found.api_version,
+        headers={**found.headers, **provider.headers},
     )
-
-
-def _fill_cloud_settings(provider: ProviderSettings, row: Preset, environ: Mapping[str, str]) -> ProviderSettings:
-    """A provider in a cloud with its region, project and so on, and with its token source if no key is set."""
-    keys = provider.keys
-    if not keys and not first_set_variable(row.secret_variables, environ):
-        keys = tuple(filter(None, [row.find_token_source(environ)]))
-    known = {setting.name for setting in row.settings}
-    found = find_settings(row, provider.host_settings, keys, environ)
-    settings = {name: value for name, value in found.items() if name in known}
-    address = first_set_variable(row.base_url_variables, environ)
-    base_url = provider.base_url or (environ[address] if address else "")
-    return structs.replace(provider, keys=keys, base_url=base_url, **settings)
 
 
 def _admin_key(environ: Mapping[str, str]) -> Iterator[ClientKeySettings]:
     if first_set_variable((ADMIN_KEY_VARIABLE,), environ):
         yield ClientKeySettings(name="admin", key=f"env:{ADMIN_KEY_VARIABLE}", admin=True)
-
-
-def _configured_presets(environ: Mapping[str, str]) -> Iterator[str]:
-    for name, row in PRESETS.items():
-        # A local server is used only if its URL is set: another program, even this gateway, may use the default port.
-        variables = row.secret_variables if row.needs_key else row.base_url_variables
-        if row.is_alternative:
-            continue
-        if first_set_variable(variables, environ) and (
-            row.base_url or first_set_variable(row.base_url_variables, environ)
-        ):
-            yield name
 
 
 def _default_models(providers: tuple[ProviderSettings, ...], environ: Mapping[str, str]) -> Iterator[ModelSettings]:

@@ -1,4 +1,4 @@
-"""What a configuration refers to: keys by their hash, a shared store by its URL, and parts that may not be installed.
+"""What a configuration refers to: files, keys by their hash, a shared store by its URL, and parts that may not be installed.
 
 `StoreUrl` is the shared store in `[gateway] shared`: redis://host:port/0, rediss:// (TLS), valkey://, valkeys:// or
 unix:/path?db=0. A password is never part of one (law L10): it is in `shared_password`.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from hashlib import sha256
-from importlib.util import find_spec
+from pathlib import Path
 from types import ModuleType
 from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 
@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from antiphon.errors import AntiphonError
 from antiphon.extensions import EXTENSIONS, load_part
-from antiphon.providers.keys.secret import Credential
+from antiphon.providers.keys.secret import Credential, is_reference
 
 HASH_PREFIX = "sha256:"
 
@@ -34,12 +34,33 @@ def digest_of(key: str) -> bytes:
     return sha256(key.encode("utf-8", "surrogateescape")).digest()
 
 
-HOW_TO_INSTALL_REDIS = "pip install 'antiphon[redis]'"
+class PathResolver:
+    """Makes the paths in a configuration absolute, from its folder on. `secret_files` are those that secrets are read from."""
 
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.secret_files: dict[Path, None] = {}
 
-def has_redis() -> bool:
-    """Whether the client library of the shared store is installed."""
-    return find_spec("redis") is not None
+    def __call__(self, holds: str, written: str) -> str:
+        """The text with its path made absolute, if it has one. Raises `ValueError`."""
+        is_path = bool(written)
+        if holds in ("reference", "address"):
+            kind, colon, place = written.partition(":")
+            if kind == "file" and place:
+                return kind + colon + self._absolute(place, is_secret=True)
+            is_path = is_path and holds == "address" and not is_reference(written) and "://" not in written
+        return self._absolute(written, is_secret=holds == "certificate") if is_path else written
+
+    def _absolute(self, written: str, *, is_secret: bool) -> str:
+        if "\0" in written:
+            raise ValueError("not a valid path")
+        try:
+            path = self._folder / Path(written).expanduser()
+        except RuntimeError:
+            raise ValueError(f"not a valid path: there is no home folder {Path(written).parts[0]}") from None
+        if is_secret:
+            self.secret_files[path] = None
+        return str(path)
 
 
 def load_cache_watch() -> ModuleType:

@@ -16,11 +16,12 @@ import logging
 import signal
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from datetime import UTC, datetime
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from msgspec import Struct, structs
+from msgspec import Struct, field
 
 from antiphon.errors import AntiphonError
 from antiphon_gateway.config.file import ConfigError, ConfigResult, read_config
@@ -33,15 +34,12 @@ _MAX_BYTES = 8 * 1024 * 1024
 _Contents: TypeAlias = Mapping[Path, bytes | None]
 
 
-class ReloadStatus(Struct, frozen=True, kw_only=True):
-    """The state of the file. `refusal` is why its present content is not used; empty if it is."""
+class ReloadResult(Struct, frozen=True, kw_only=True):
+    """The last reload. After a rejected one the old configuration stays in use; `problems` are the reasons."""
 
-    path: str
-    applied_at: datetime | None = None
-    applied: int = 0
-    refused_at: datetime | None = None
-    refused: int = 0
-    refusal: str = ""
+    time: datetime = field(default_factory=partial(datetime.now, UTC))
+    is_applied: bool
+    problems: tuple[str, ...] = ()
 
 
 class ConfigReloader:
@@ -54,7 +52,7 @@ class ConfigReloader:
     def __init__(
         self,
         path: Path,
-        apply: Callable[[Config], Awaitable[object] | object],
+        apply: Callable[[Config], None],
         *,
         serving: Config | None = None,
         environ: Mapping[str, str] | None = None,
@@ -64,7 +62,9 @@ class ConfigReloader:
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
         on_reload: Callable[..., None] = lambda **_: None,
     ) -> None:
-        self._path = path
+        self.path = path
+        self.last: ReloadResult | None = None
+        """The last reload, if there was one."""
         self._apply = apply
         self._environ = environ
         self._overrides = overrides
@@ -73,7 +73,6 @@ class ConfigReloader:
         self._on_reload = on_reload
         self._sleep = sleep
         self._reload_requested = asyncio.Event()
-        self.status = ReloadStatus(path=str(path))
         self._is_pipe = path.exists() and not path.is_file()
         read = ConfigResult() if self._is_pipe else self._read()
         self._secret_files = read.secret_files
@@ -110,38 +109,22 @@ class ConfigReloader:
         self._secret_files = tuple(dict.fromkeys((*served, *read.secret_files)))
         # The digests are taken before the reading: a save during it is a change for the next check.
         self._known = {path: contents.get(path, now) for path, now in (await PROCESS.run(self._contents)).items()}
-        await self._take(read)
+        self.last = self._take(read)
+        self._on_reload(is_applied=self.last.is_applied)
 
-    async def _take(self, read: ConfigResult) -> None:
+    def _take(self, read: ConfigResult) -> ReloadResult:
+        """Use what was read, if it can be."""
         if read.config is None:
-            self._refuse(ConfigError(read.problems))
-            return
+            return _refused(ConfigError(read.problems))
         try:
-            done = self._apply(read.config)
-            if isinstance(done, Awaitable):
-                await done
+            self._apply(read.config)
         except AntiphonError as error:
-            self._refuse(error)
+            return _refused(error)
         except Exception as error:  # a defect of ours must not end the watching or the server
-            logger.exception("could not apply the configuration from %s", self._path)
-            self._refuse(error, is_logged=True)
-        else:
-            now = datetime.now(UTC)
-            self._on_reload(is_applied=True)
-            self.status = structs.replace(self.status, applied_at=now, applied=self.status.applied + 1, refusal="")
-            logger.info("configuration reloaded from %s", self._path)
-
-    def _refuse(self, error: Exception, *, is_logged: bool = False) -> None:
-        self._on_reload(is_applied=False)
-        self.status = structs.replace(
-            self.status,
-            refused_at=datetime.now(UTC),
-            refused=self.status.refused + 1,
-            refusal=str(error) if isinstance(error, AntiphonError) else f"could not be applied: {type(error).__name__}",
-        )
-        if not is_logged:
-            problems = "\n  ".join(["", *map(str, error.problems)]) if isinstance(error, ConfigError) else f" {error}"
-            logger.error("invalid configuration; keeping the previous one:%s", problems)
+            logger.exception("could not apply the configuration from %s", self.path)
+            return ReloadResult(is_applied=False, problems=(f"could not be applied: {type(error).__name__}",))
+        logger.info("configuration reloaded from %s", self.path)
+        return ReloadResult(is_applied=True)
 
     async def _wait_for_change(self) -> None:
         with contextlib.suppress(TimeoutError):
@@ -162,10 +145,16 @@ class ConfigReloader:
             loop.remove_signal_handler(signal.SIGHUP)
 
     def _read(self) -> ConfigResult:
-        return read_config(self._path, self._environ, overrides=self._overrides)
+        return read_config(self.path, self._environ, overrides=self._overrides)
 
     def _contents(self) -> _Contents:
-        return {path: _content(path) for path in (self._path, *self._secret_files)}
+        return {path: _content(path) for path in (self.path, *self._secret_files)}
+
+
+def _refused(error: AntiphonError) -> ReloadResult:
+    problems = "\n  ".join(["", *map(str, error.problems)]) if isinstance(error, ConfigError) else f" {error}"
+    logger.error("invalid configuration; keeping the previous one:%s", problems)
+    return ReloadResult(is_applied=False, problems=tuple(str(error).splitlines()))
 
 
 def _content(path: Path) -> bytes | None:

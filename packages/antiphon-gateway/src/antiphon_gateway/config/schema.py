@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from datetime import UTC, date, datetime, time
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from msgspec import Struct, inspect
 
 from antiphon.text import near_misses
 from antiphon_gateway.config.settings import ConfigPath
+from antiphon_gateway.utc_time import as_utc
 
 T = TypeVar("T")
 
@@ -39,12 +40,17 @@ class Problem(Struct, frozen=True):
     reason: str
 
 
-def check_types(kind: type[T], value: object) -> tuple[T, list[Problem]]:
-    """The valid parts of the value, and all problems."""
-    problems: list[Problem] = []
-    info = inspect.type_info(kind)
-    fit = _TypeChecker(problems.append).check(info, value, ())
-    return _placeholder(info) if fit is _INVALID else fit, problems
+Resolve: TypeAlias = Callable[[str, str], str]
+
+
+def check_types(kind: type[T], value: object, resolve: Resolve = lambda _, written: written) -> tuple[T, list[Problem]]:
+    """The valid parts of the value, and all problems.
+
+    `resolve` gets what a text `holds` by its type, and the text; it gives what takes its place, or raises `ValueError`.
+    """
+    checker, info = _TypeChecker(resolve), inspect.type_info(kind)
+    fit = checker.check(info, value, ())
+    return _placeholder(info) if fit is _INVALID else fit, checker.problems
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:
@@ -54,14 +60,15 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
 
 
 class _TypeChecker:
-    """Walks types and values together. `report` gets each problem."""
+    """Walks types and values together."""
 
-    def __init__(self, report: Callable[[Problem], object]) -> None:
-        self._report = report
+    def __init__(self, resolve: Resolve) -> None:
+        self.problems: list[Problem] = []
+        self._resolve = resolve
 
     def check(self, kind: inspect.Type, value: object, path: ConfigPath) -> Any:
         """The valid part of the value, or `_INVALID`."""
-        alternatives = _alternatives(kind)
+        alternatives, marks = _alternatives(kind), getattr(kind, "extra", None) or {}
         if len(alternatives) > 1:
             return self._one_of(alternatives, value, path)
         (kind,) = alternatives
@@ -82,7 +89,9 @@ class _TypeChecker:
         if isinstance(kind, inspect.StrType):
             if not isinstance(value, str):
                 return self._wrong_type(path, "a string", value)
-            return self._invalid(path, "must not be empty") if len(value) < (kind.min_length or 0) else value
+            if len(value) < (kind.min_length or 0):
+                return self._invalid(path, "must not be empty")
+            return self._resolved(marks["holds"], value, path) if "holds" in marks else value
         if isinstance(kind, inspect.DateTimeType):
             return self._time(value, path)
         assert isinstance(kind, inspect.IntType | inspect.FloatType)
@@ -90,12 +99,11 @@ class _TypeChecker:
 
     def _one_of(self, alternatives: list[inspect.Type], value: object, path: ConfigPath) -> Any:
         """A value that is true, false or one of some words."""
-        silent = _TypeChecker(lambda _: None)
-        for kind in alternatives:
-            if (fit := silent.check(kind, value, path)) is not _INVALID:
-                return fit
-        words = [f'"{word}"' for kind in alternatives if isinstance(kind, inspect.LiteralType) for word in kind.values]
-        return self._invalid(path, f"expected one of true, false, {', '.join(words)}")
+        words = [word for kind in alternatives if isinstance(kind, inspect.LiteralType) for word in kind.values]
+        if isinstance(value, bool) or (isinstance(value, str) and value in words):
+            return value
+        quoted = [f'"{word}"' for word in words]
+        return self._invalid(path, f"expected one of true, false, {', '.join(quoted)}")
 
     def _table(self, kind: inspect.StructType, value: object, path: ConfigPath) -> Any:
         if not isinstance(value, dict):
@@ -103,14 +111,14 @@ class _TypeChecker:
         fields = {field.encode_name: field for field in kind.fields}
         for name in value:
             if name not in fields:
-                self._report(Problem((*path, name), _unknown(name, list(fields))))
+                self.problems.append(Problem((*path, name), _unknown(name, list(fields))))
         fit: dict[str, Any] = {}
         for name, field in fields.items():
             inner = _INVALID
             if name in value:
                 inner = self.check(field.type, value[name], (*path, name))
             elif field.required:
-                self._report(Problem((*path, name), "required"))
+                self.problems.append(Problem((*path, name), "required"))
             if inner is not _INVALID:
                 fit[name] = inner
             elif field.required:
@@ -155,14 +163,20 @@ class _TypeChecker:
             value.astimezone(UTC)  # as which it is shown
         except OverflowError:
             return self._invalid(path, "must be between the years 1 and 9999, in UTC")
-        return value.replace(tzinfo=UTC) if value.tzinfo is None else value
+        return as_utc(value)
+
+    def _resolved(self, holds: str, value: str, path: ConfigPath) -> Any:
+        try:
+            return self._resolve(holds, value)
+        except ValueError as error:
+            return self._invalid(path, str(error))
 
     def _wrong_type(self, path: ConfigPath, expected: str, value: object) -> Any:
         given = next((word for kind, word in _GIVEN if isinstance(value, kind)), "a date or time")
         return self._invalid(path, f"expected {expected}, got {given}")
 
     def _invalid(self, path: ConfigPath, reason: str) -> Any:
-        self._report(Problem(path, reason))
+        self.problems.append(Problem(path, reason))
         return _INVALID
 
 

@@ -46,8 +46,14 @@ _DEFAULT_PRESET: Mapping[str, str] = {
 Port: TypeAlias = Annotated[int, Meta(ge=0, le=65_535)]
 Seconds: TypeAlias = Annotated[float, Meta(gt=0, le=_DAY)]
 SomeText: TypeAlias = Annotated[str, Meta(min_length=1)]
+FilePath: TypeAlias = Annotated[str, Meta(extra={"holds": "path"})]
+"""A path, from the folder of the configuration on. What a text `holds` tells `PathResolver` what to make of it."""
+CertificateFile: TypeAlias = Annotated[str, Meta(extra={"holds": "certificate"})]
+Reference: TypeAlias = Annotated[str, Meta(extra={"holds": "reference"})]
+"""Where a secret is, if it begins with `env:` or `file:`."""
+SecretReference: TypeAlias = Annotated[Reference, Meta(min_length=1)]
 ClientSecret: TypeAlias = Annotated[
-    str,
+    SecretReference,
     Meta(description='"sha256:…" as `antiphon key new` prints it, or "env:NAME" or "file:PATH" where the key is read.'),
 ]
 
@@ -59,9 +65,12 @@ class GatewaySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     port: Annotated[Port, Meta(description="Port of the main service. 0 is any free port.")] = 8000
     format_port: Annotated[Port, Meta(description="Port of the format proxy. 0 is any free port.")] = 8181
     tls_cert: Annotated[
-        str, Meta(description="PEM file with the certificate and its chain. Both ports then serve https only.")
+        CertificateFile,
+        Meta(description="PEM file with the certificate and its chain. Both ports then serve https only."),
     ] = ""
-    tls_key: Annotated[str, Meta(description="PEM file with the key of the certificate, without a password.")] = ""
+    tls_key: Annotated[
+        CertificateFile, Meta(description="PEM file with the key of the certificate, without a password.")
+    ] = ""
     client_keys: Annotated[
         tuple[ClientSecret, ...], Meta(description="Keys of clients that may use every model. None: loopback only.")
     ] = ()
@@ -153,7 +162,9 @@ class GatewaySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"], Meta(description="Lowest level that is logged.")
     ] = "info"
-    state: Annotated[str, Meta(description="File for stored responses (`previous_response_id`). Empty: memory.")] = ""
+    state: Annotated[
+        FilePath, Meta(description="File for stored responses (`previous_response_id`). Empty: memory.")
+    ] = ""
     state_seconds: Annotated[int, Meta(ge=1, le=3650 * _DAY, description="Retention time of stored responses.")] = (
         30 * _DAY
     )
@@ -178,7 +189,7 @@ class GatewaySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             "redis://host:port/0, rediss://… or unix:/path. Empty: each counts on its own."
         ),
     ] = ""
-    shared_password: Annotated[str, Meta(description='Password of that server: "env:NAME" or "file:PATH".')] = ""
+    shared_password: Annotated[Reference, Meta(description='Password of that server: "env:NAME" or "file:PATH".')] = ""
 
     @property
     def most_state_bytes(self) -> int:
@@ -209,7 +220,8 @@ class ProviderSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     keys: Annotated[
         tuple[
             Annotated[
-                str, Meta(description='"env:NAME", "file:PATH", "command:PROGRAM …", "entra:…", "google:…" or "aws:…".')
+                SecretReference,
+                Meta(description='"env:NAME", "file:PATH", "command:PROGRAM …", "entra:…", "google:…" or "aws:…".'),
             ],
             ...,
         ],
@@ -226,7 +238,8 @@ class ProviderSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     resource: Annotated[str, Meta(description="Name of the resource (Azure).")] = ""
     workspace: Annotated[str, Meta(description="Workspace of the Claude Platform on AWS.")] = ""
     headers: Annotated[
-        dict[str, str], Meta(description='Headers sent with every request; secret values as "env:NAME" or "file:PATH".')
+        dict[str, Reference],
+        Meta(description='Headers sent with every request; secret values as "env:NAME" or "file:PATH".'),
     ] = {}
     embedded_calls: Annotated[
         tuple[SomeText, ...],
@@ -417,7 +430,7 @@ class LedgerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     enabled: Annotated[bool, Meta(description="Whether usage is recorded. Default true.")] = True
     address: Annotated[
-        str,
+        Annotated[str, Meta(extra={"holds": "address"})],
         Meta(
             description="Path of an SQLite file, postgresql://user@host/database without a password, or where it is read: "
             '"env:NAME" or "file:PATH". Default: ledger.db beside the file of gateway.state, else in the user\'s data folder.'

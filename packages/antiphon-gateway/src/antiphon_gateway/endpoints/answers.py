@@ -22,21 +22,20 @@ from antiphon.providers.engine.attempt import ForwardedRequest
 from antiphon.providers.engine.provider import Provider
 from antiphon.providers.engine.reply import StreamReply, error_from_transport
 from antiphon.wire import formats
-from antiphon.wire.delta import Failed
 from antiphon.wire.openai_responses.item_ids import GENERATED_ID_MARK
 from antiphon.wire.output import ModelOutput, ProviderError
 from antiphon.wire.request import ModelRequest
-from antiphon_gateway.endpoints.answer_shapes import SHAPES
-from antiphon_gateway.endpoints.pass_through import api_of, forward, forward_url
+from antiphon_gateway.endpoints.background import follow_answer
+from antiphon_gateway.endpoints.pass_through import API_OF, forward, forward_url
 from antiphon_gateway.errors import provider_error_response
 from antiphon_gateway.generate.channels import Same
 from antiphon_gateway.generate.frame import StreamFrame
-from antiphon_gateway.generate.generation import STREAM_HEADERS
 from antiphon_gateway.generate.relay import Relay
 from antiphon_gateway.runtime.body_fields import query_number, with_requested_model
 from antiphon_gateway.runtime.metered import Handler, MeteredRequest
+from antiphon_gateway.state.answer_shapes import SHAPES, Ending
 from antiphon_gateway.state.answers import StoredAnswer, StoredResponse
-from antiphon_gateway.state.background import BackgroundAnswer, follow_stored
+from antiphon_gateway.state.background import OVERDUE, BackgroundAnswer
 from antiphon_gateway.state.continuing import (
     FORMAT,
     own_messages,
@@ -50,44 +49,33 @@ from antiphon_gateway.threads import STATE
 INTERACTIONS = "gemini-interactions"
 _MAX_BYTES = 256 * 1024 * 1024
 _DEFAULT_LIMIT, _MAX_LIMIT = 20, 100
-_OVERDUE = ProviderError("the process that generated this answer has ended", "server")
 
 
 class FoundAnswer:
     """The answer that a request names: what is `stored` of it, and the one that is generated in this process, if any."""
 
-    def __init__(self, metered: MeteredRequest, stored: StoredAnswer) -> None:
+    def __init__(self, metered: MeteredRequest, stored: StoredAnswer, live: BackgroundAnswer | None) -> None:
         self.metered = metered
         self.stored = stored
+        self.live = live
         self.key = metered.key.name, stored.id
-        self.live: BackgroundAnswer | None = metered.services.background.get(self.key)
 
     @property
     def body(self) -> bytes:
         """Its object as it is now."""
         if self.live is not None:
             return self.live.body
-        return self.stored.body if self.stored.status != "overdue" else self._ended("failed", _OVERDUE)
+        return self.stored.body if self.stored.status != "overdue" else self._ended("failed", OVERDUE)
 
     async def events(self, after: int) -> Response:
         """Its events after the one with index `after`. Raises `WireError` if it has none."""
-        if self.live is not None:
-            return Response(headers=dict(STREAM_HEADERS), body=self.live.follow(after))
         store, (owner, answer_id) = self.metered.services.answers, self.key
-        if not self.stored.is_open and not await STATE.run(store.events, answer_id, owner, -1):
+        has_more = self.live is not None or self.stored.is_open
+        if not has_more and not await STATE.run(store.events, answer_id, owner, -1):
             raise WireError(
                 f"stream: '{answer_id}' was not created with background: true, or ended too long ago; get it without stream"
             )
-        wire = formats[self.metered.endpoint.format]
-        body = follow_stored(
-            store,
-            self.key,
-            after,
-            comment=wire.spec.keep_alive,
-            silence=self.metered.loaded.config.gateway.keep_alive_seconds,
-            cut=wire.stream_writer("").write(Failed(_OVERDUE)),
-        )
-        return Response(headers=dict(STREAM_HEADERS), body=body)
+        return follow_answer(self.metered, self.key, after)
 
     async def chain(self) -> list[StoredResponse]:
         """The answer with its input, and all that it continues, the first one first.
@@ -121,7 +109,7 @@ class FoundAnswer:
         services.background.forget(self.key)
         await STATE.run(services.answers.delete, answer_id, owner)
 
-    def _ended(self, ending: Any, error: ProviderError | None) -> bytes:
+    def _ended(self, ending: Ending, error: ProviderError | None) -> bytes:
         shape = SHAPES[self.metered.endpoint.format](self.stored.id, b"")
         return shape.ended(self.stored.body, ending, error)
 
@@ -132,9 +120,11 @@ def of_answer(handler: Callable[[FoundAnswer], Awaitable[Response]]) -> Handler:
     @wraps(handler)
     async def handle(context: MeteredRequest) -> Response:
         answer_id, format_name = context.endpoint.resource, context.endpoint.format
+        # Looked for here first: once it is not here, the store has all of it.
+        live = context.services.background.get((context.key.name, answer_id))
         stored = await STATE.run(context.services.answers.find, answer_id, context.key.name)
         if stored is not None and not stored.provider:
-            return await handler(FoundAnswer(context, stored))
+            return await handler(FoundAnswer(context, stored, live))
         provider = context.loaded.providers.get(stored.provider) if stored is not None else None
         if stored is not None and provider is not None and provider.format == format_name:
             return await _ask(context, stored, provider)
@@ -164,7 +154,7 @@ async def handle_get_response(answer: FoundAnswer) -> Response:
 async def handle_delete_response(answer: FoundAnswer) -> Response:
     """Delete a response; one that is generated in the background is cancelled."""
     await answer.delete()
-    return Response.json(deletion_body(answer.stored.id))
+    return Response.json({"id": answer.stored.id, "object": "response", "deleted": True})
 
 
 @of_answer
@@ -182,11 +172,6 @@ async def handle_cancel_response(answer: FoundAnswer) -> Response:
 async def handle_list_items(answer: FoundAnswer) -> Response:
     """List the input items of a response, including the responses it continues; also of one that is being generated."""
     return Response.json(list_input_items(await answer.chain(), answer.metered.request.query))
-
-
-def deletion_body(response_id: str) -> dict[str, Any]:
-    """The reply to a deletion."""
-    return {"id": response_id, "object": "response", "deleted": True}
 
 
 def list_input_items(chain: Sequence[StoredResponse], query: Mapping[str, str] | None = None) -> dict[str, Any]:
@@ -277,7 +262,7 @@ async def _ask(metered: MeteredRequest, known: StoredAnswer, provider: Provider)
     prepared = ForwardedRequest(
         provider,
         "",
-        forward_url(provider, api_of(format_name), request),
+        forward_url(provider, API_OF[format_name], request),
         (request.body,) if request.body else (),
         {},
         method=request.method,
@@ -309,5 +294,5 @@ def _events(metered: MeteredRequest, reply: StreamReply, provider: Provider, mod
     """The events of a stream that the client follows. What was used for it was charged with its first request."""
     record, wire = metered.record, formats[metered.endpoint.format]
     frame = StreamFrame(wire, model, metered.loaded.config.gateway.keep_alive_seconds)
-    channel = Same(wire, model, structs.replace(record), frame, provider.scrub)
+    channel = Same(frame, structs.replace(record), provider.scrub)
     return Relay(reply, channel, record, deadline=metered.request.deadline, on_end=metered.end, frame=frame)

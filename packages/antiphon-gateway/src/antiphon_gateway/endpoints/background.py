@@ -17,10 +17,13 @@ from antiphon.http.messages import Response
 from antiphon.ids import new_id
 from antiphon.wire import formats
 from antiphon.wire.output import ModelOutput, ProviderError
-from antiphon_gateway.endpoints.answer_shapes import SHAPES, empty_response
 from antiphon_gateway.errors import overloaded
-from antiphon_gateway.generate.generation import ID_PREFIXES, STREAM_HEADERS, Generation
+from antiphon_gateway.generate.frame import STREAM_HEADERS
+from antiphon_gateway.generate.generation import ID_PREFIXES, Generation
 from antiphon_gateway.runtime.body_fields import top_level_fields
+from antiphon_gateway.runtime.metered import MeteredRequest
+from antiphon_gateway.state.answer_shapes import SHAPES, empty_response
+from antiphon_gateway.state.background import AnswerKey
 from antiphon_gateway.state.connection import ConnectionAnswers
 from antiphon_gateway.threads import STATE
 
@@ -89,8 +92,9 @@ async def create_in_background(asked: Generation) -> Response:
     if refusal := hold.grow(_ANSWER_BYTES + len(run.body)):
         hold.release()
         return asked.refuse(overloaded(refusal))
+    key = asked.key.name, answer_id
     answer = await services.background.start(
-        (asked.key.name, answer_id),
+        key,
         SHAPES[format_name](answer_id, body),
         generation.run,
         seconds=seconds,
@@ -99,8 +103,14 @@ async def create_in_background(asked: Generation) -> Response:
     )
     asked.hand_over()  # to the generation, which is recorded at its end
     if streams:
-        return Response(headers=dict(STREAM_HEADERS), body=answer.follow())
+        return follow_answer(asked, key, -1)
     return Response.json(answer.body)
+
+
+def follow_answer(asked: MeteredRequest, key: AnswerKey, after: int) -> Response:
+    """The events of an answer after the one with index `after`."""
+    wire, silence = formats[asked.endpoint.format], asked.loaded.config.gateway.keep_alive_seconds
+    return Response(headers=dict(STREAM_HEADERS), body=asked.services.background.follow(key, after, wire, silence))
 
 
 def _is(fields: Mapping[str, msgspec.Raw], name: str, value: bytes) -> bool:

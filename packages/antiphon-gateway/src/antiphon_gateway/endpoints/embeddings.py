@@ -35,19 +35,19 @@ from antiphon_gateway.endpoints.embedding_bodies import (
     write_gemini_request,
     write_openai_request,
 )
+from antiphon_gateway.endpoints.pass_through import API_OF
 from antiphon_gateway.endpoints.tokens import ESTIMATE_HEADER
 from antiphon_gateway.observe.record import estimated_tokens, prompt_estimate
 from antiphon_gateway.runtime.body_fields import (
     read_model_name,
     read_object,
+    rename_gemini_models,
     replace_model,
     top_level_fields,
     with_model,
 )
 from antiphon_gateway.runtime.metered import MeteredRequest, count_copy
 
-OPENAI_FORMATS = ("openai-chat", "openai-responses")
-"""The formats whose providers have `/v1/embeddings`."""
 _GEMINI_VERBS = {"": "embedContent", "batch": "batchEmbedContents"}
 _UNPROCESSABLE = 422
 
@@ -59,7 +59,8 @@ class Embedding(MeteredRequest):
     calls_providers = True
     charges = "tokens"
     _parsed: EmbedRequest | None = None
-    _is_passed_on = True
+    _urls: dict[Target, str]
+    """The endpoints of the targets that have one."""
 
     async def answer(self) -> Response:
         """The embeddings."""
@@ -71,9 +72,10 @@ class Embedding(MeteredRequest):
         except WireError as error:
             raise InvalidModelName(str(error)) from None
         targets = self.targets(model)
-        able = [target for target in targets if self._address(providers[target.provider], target.model) is not None]
+        self._urls = {target: url for target in targets if (url := self._url(providers[target.provider], target.model))}
+        able = [target for target in targets if target in self._urls]
         if not able:
-            others = [name for name, provider in providers.items() if self._address(provider, "m") is not None]
+            others = [name for name, provider in providers.items() if self._url(provider, "m")]
             return self.refuse(embeddings_unsupported(model, targets[0].provider, others))
         priced = priced_targets(self.key, able, self.loaded.prices, EMBEDDED)
         if isinstance(priced, ProviderError):
@@ -92,22 +94,21 @@ class Embedding(MeteredRequest):
     async def _prepare(self, target: Target) -> UpstreamRequest:
         record, provider = self.record, self.loaded.providers[target.provider]
         record.provider, record.model, record.upstream_format = target.provider, target.model, provider.format
-        address = self._address(provider, target.model)
-        assert address is not None, "only able targets are called"
         count_copy(self.request.hold, len(self.request.body))
-        self._is_passed_on = _api(provider.format) == _api(self.endpoint.format)
+        is_passed_on = API_OF.get(provider.format) == self.endpoint.format
         try:
-            sent, read = self._passed_on(target) if self._is_passed_on else self._translated(provider, target)
+            sent, read = self._passed_on(target) if is_passed_on else self._translated(provider, target)
         except WireError as error:
             raise UpstreamFailed(ProviderError(str(error), "invalid_request", 400)) from None
-        return UpstreamRequest(provider, target.model, address, [sent], record.trace_headers, streams=False, read=read)
+        url, headers = self._urls[target], record.trace_headers
+        return UpstreamRequest(provider, target.model, url, [sent], headers, streams=False, read=read)
 
     def _passed_on(self, target: Target) -> tuple[bytes, Callable[[bytes], Any]]:
         body = self.request.body
         self.record.losses = []
         if self.endpoint.format == "gemini":
             renames = target.model != self.endpoint.resource
-            return (_rename_gemini_models(body, target.model) if renames else body), _read_gemini_usage
+            return (rename_gemini_models(body, target.model) if renames else body), _read_gemini_usage
         return replace_model(body, target.model), _read_openai_usage
 
     def _translated(self, provider: Provider, target: Target) -> tuple[bytes, Callable[[bytes], Any]]:
@@ -143,11 +144,10 @@ class Embedding(MeteredRequest):
         return self._parsed
 
     def _written(self, reply: WholeReply) -> Response:
-        record = self.record
-        if self._is_passed_on:
-            record.usage = reply.content
+        record, output = self.record, reply.content
+        if not isinstance(output, EmbedOutput):  # it was passed on
+            record.usage = output
             return Response.json(reply.body)
-        output: EmbedOutput = reply.content
         request, headers = self._embed_request, {}
         tokens = output.tokens
         if tokens is None:
@@ -158,14 +158,9 @@ class Embedding(MeteredRequest):
         body = self._shape.write_response(request, output, record.requested_model, tokens)
         return Response.json(body, headers=headers)
 
-    def _address(self, provider: Provider, model: str) -> str | None:
+    def _url(self, provider: Provider, model: str) -> str | None:
         verb = _GEMINI_VERBS[self.endpoint.kind] if self.endpoint.format == "gemini" else "batchEmbedContents"
-        return embeddings_url(provider.preset, provider.base_url, model, provider.api_version, verb=verb)
-
-
-def _api(format_name: str) -> str:
-    """The API for embeddings that providers, or clients, of a format have."""
-    return "openai-chat" if format_name in OPENAI_FORMATS else format_name
+        return embeddings_url(provider.preset, model, verb)
 
 
 class _Embedded(Struct):
@@ -188,28 +183,15 @@ def _read_gemini_usage(body: bytes) -> TokenUsage | None:
     return None if tokens is None else TokenUsage(prompt_tokens=tokens, total_tokens=tokens)
 
 
-def _rename_gemini_models(body: bytes, model: str) -> bytes:
-    """The same body with another model, where it names one: in itself, or in each request of a batch."""
-    fields = read_object(body)
-    name = f"models/{model.removeprefix('models/')}"
-    entries = fields.get("requests")
-    for entry in [fields, *(entries if isinstance(entries, list) else ())]:
-        if isinstance(entry, dict) and "model" in entry:
-            entry["model"] = name
-    return msgspec.json.encode(fields)
-
-
-def embeddings_url(
-    preset: Preset, base_url: str, model: str, api_version: str = "", *, verb: str = "batchEmbedContents"
-) -> str | None:
+def embeddings_url(preset: Preset, model: str, verb: str = "batchEmbedContents") -> str | None:
     """The URL of a provider's embeddings endpoint; None if it has none. `verb` is the call of a Gemini host."""
     if preset.serves_only_generation:
         return None
     if preset.format == "gemini":
-        return preset.url_of_verb(verb, base_url, model, api_version)
-    if preset.format not in OPENAI_FORMATS:
+        return preset.verb(verb).url_for(model)
+    if API_OF.get(preset.format) != "openai-chat":
         return None
-    return preset.url_beside("/embeddings", base_url, model, api_version)
+    return preset.beside("/embeddings").url_for(model)
 
 
 def embeddings_unsupported(model: str, provider: str, providers: Sequence[str]) -> ProviderError:

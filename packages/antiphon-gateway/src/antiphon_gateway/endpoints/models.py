@@ -20,7 +20,6 @@ from typing import Any, TypeAlias
 
 from antiphon.errors import WireError
 from antiphon.http.messages import Response
-from antiphon.wire.capabilities import capabilities_for
 from antiphon_gateway.runtime.body_fields import query_number, read_object
 from antiphon_gateway.runtime.metered import MeteredRequest
 from antiphon_gateway.runtime.model_names import ModelEntry, visible_models
@@ -157,7 +156,7 @@ async def handle_show(context: MeteredRequest) -> Response:
         raise WireError("model: expected the name of a model")
     targets = context.targets(name)
     provider, model = context.loaded.providers[targets[0].provider], targets[0].model
-    known = capabilities_for(model, provider.format, provider.capabilities)
+    known = provider.capabilities_of(model)
     can = ["completion", "tools"]
     can += ["vision"] if known.accepts_media("image") else []
     can += ["thinking"] if known.thinking and known.thinking != ("off",) else []
@@ -178,15 +177,13 @@ async def handle_show(context: MeteredRequest) -> Response:
     )
 
 
-async def handle_running(context: MeteredRequest) -> Response:
+async def handle_running(_: MeteredRequest) -> Response:
     """Models loaded on this machine: none."""
-    del context
     return Response.json({"models": []})
 
 
-async def handle_version(context: MeteredRequest) -> Response:
+async def handle_version(_: MeteredRequest) -> Response:
     """The version of the API."""
-    del context
     return Response.json({"version": API_VERSION})
 
 

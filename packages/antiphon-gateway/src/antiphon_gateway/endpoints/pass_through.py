@@ -6,14 +6,13 @@ is sent once, with the first usable key: files belong to an account. The provide
 one that has the client's API. Errors come as the provider wrote them, unless they concern or repeat the gateway's credential.
 
 What belongs to an account is shared by all clients of it, so a key that is limited to some models may not use these endpoints.
+Nor may one with limits of tokens or money, to which a request cannot be charged whose cost is not known.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from urllib.parse import parse_qsl, quote, unquote_plus, urlsplit
-
-from msgspec import structs
 
 from antiphon.http.messages import ClientRequest, Response
 from antiphon.http.server.application import BodyKind
@@ -22,25 +21,25 @@ from antiphon.providers.engine.provider import Provider
 from antiphon.providers.engine.reply import StreamReply, UpstreamFailed
 from antiphon.providers.routes import Target
 from antiphon.wire.output import ProviderError
-from antiphon_gateway.access.client_keys import TICKET, UPLOAD_ID, ClientKey, new_ticket
-from antiphon_gateway.errors import provider_error_response
+from antiphon_gateway.access.client_keys import METERED_LIMITS, MONEY_LIMITS, TICKET, UPLOAD_ID, new_ticket
+from antiphon_gateway.errors import RequestRefused, provider_error_response
 from antiphon_gateway.generate.relay import Relay
 from antiphon_gateway.generate.whole_body import Whole
-from antiphon_gateway.routes import Endpoint
-from antiphon_gateway.runtime.loaded import LoadedConfig
-from antiphon_gateway.runtime.metered import MeteredRequest, Services
+from antiphon_gateway.runtime.metered import MeteredRequest
 
 _WITHOUT_TOKENS = frozenset({"files", "uploads", "moderations", "vector_stores"})
 """Endpoints that take no tokens: what a key with a limit of tokens may send although no usage is reported."""
 _WITHOUT_COST = _WITHOUT_TOKENS - {"vector_stores"}
 """What a key with a money budget may send although it has no price."""
 PROVIDER_HEADER, PROVIDER_PARAMETER = "x-antiphon-provider", "provider"
-_APIS: Mapping[str, tuple[str, ...]] = {
-    "openai-chat": ("openai-chat", "openai-responses"),
-    "anthropic": ("anthropic",),
-    "gemini": ("gemini", "gemini-interactions"),
+API_OF: Mapping[str, str] = {
+    "openai-chat": "openai-chat",
+    "openai-responses": "openai-chat",
+    "anthropic": "anthropic",
+    "gemini": "gemini",
+    "gemini-interactions": "gemini",
 }
-"""The formats of providers that have the API of a client."""
+"""The API that a provider of a format has beside generation, by the format of its clients."""
 _FORWARDED = frozenset(
     {
         "content-type",
@@ -79,43 +78,40 @@ class PassThrough(MeteredRequest):
     calls_providers = True
     takes: BodyKind = "stream"
 
-    def __init__(
-        self, services: Services, loaded: LoadedConfig, request: ClientRequest, endpoint: Endpoint, key: ClientKey
-    ) -> None:
-        super().__init__(services, loaded, request, endpoint, key)
-        is_free = request.method != "POST" or endpoint.kind in _WITHOUT_TOKENS
-        self.record.charges = "free" if is_free else "unknown"
-
-    @property
-    def unchargeable(self) -> Sequence[str]:
-        """The limits of the client that this request cannot be charged to."""
-        kind = self.endpoint.kind
-        if self.request.method != "POST" or kind in _WITHOUT_COST:
-            return ()
-        return self.key.limits if kind not in _WITHOUT_TOKENS else self.key.money_limits
-
     async def answer(self) -> Response:
         """The response of the provider, while it arrives."""
-        request = self.request
-        if "*" not in self.key.models:
-            message = 'this key is limited to some models, and these endpoints are not; use a key with models = ["*"]'
-            return self.refuse(ProviderError(message, "permission"))
-        if any(segment in (".", "..") for segment in request.path.split("/")):
-            return self.refuse(ProviderError("the path contains dot segments; remove them", "invalid_request"))
-        provider = self._choose()
-        if isinstance(provider, ProviderError):
-            return self.refuse(provider)
-        self.record.provider, self.record.upstream_format = provider.name, provider.format
+        self._check()
+        provider, record = self._choose(), self.record
+        record.upstream_format = provider.format
+        if self.request.method == "POST" and self.endpoint.kind not in _WITHOUT_TOKENS:
+            record.charges = "unknown"
         response = await forward(self, self._build_request(provider))
         self._own_upload_url(provider, response.headers)
         return response
 
-    def _choose(self) -> Provider | ProviderError:
-        """The provider of the request, or why there is none."""
+    def _check(self) -> None:
+        """Raises `RequestRefused` for what this client must not send: what it uses cannot be charged, or is not its own."""
+        key, kind = self.key, self.endpoint.kind
+        if self.request.method == "POST" and kind not in _WITHOUT_COST:
+            limits = key.limits_of(MONEY_LIMITS if kind in _WITHOUT_TOKENS else METERED_LIMITS)
+            if limits:
+                message = (
+                    f"this key has {limits[0]}, and what {self.record.operation} requests use of it is not known; "
+                    "use a key without limits of tokens and money"
+                )
+                raise RequestRefused(ProviderError(message, "permission", code="price_unknown"))
+        if "*" not in key.models:
+            message = 'this key is limited to some models, and these endpoints are not; use a key with models = ["*"]'
+            raise RequestRefused(ProviderError(message, "permission"))
+        if any(segment in (".", "..") for segment in self.request.path.split("/")):
+            raise RequestRefused(ProviderError("the path contains dot segments; remove them", "invalid_request"))
+
+    def _choose(self) -> Provider:
+        """The provider of the request. Raises `RequestRefused` if there is none."""
         able = {
             name: provider
             for name, provider in self.loaded.providers.items()
-            if provider.format in _APIS[self.endpoint.format] and not provider.preset.serves_only_generation
+            if API_OF.get(provider.format) == self.endpoint.format and not provider.preset.serves_only_generation
         }
         what = f"{self.endpoint.kind} ({self.request.path[:200]})"
         named = self.request.headers.get(PROVIDER_HEADER) or self.request.query.get(PROVIDER_PARAMETER)
@@ -124,7 +120,7 @@ class PassThrough(MeteredRequest):
                 return able[named]
             known = ", ".join(able) or "none"
             message = f"no provider {named[:100]!r} for {what}; providers with this API: {known}"
-            return ProviderError(message, "not_found", 404, "provider_not_found")
+            raise RequestRefused(ProviderError(message, "not_found", 404, "provider_not_found"))
         declared = self.loaded.pass_through
         listed = [name for name in able if {"*", self.endpoint.kind} & set(declared.get(name, ()))]
         if listed:
@@ -133,12 +129,12 @@ class PassThrough(MeteredRequest):
             return next(iter(able.values()))
         if not able:
             message = f"no provider of this gateway serves {what}"
-            return ProviderError(message, "not_found", 404, "not_supported")
+            raise RequestRefused(ProviderError(message, "not_found", 404, "not_supported"))
         message = (
             f"several providers could serve {what}: {', '.join(able)}; name one in the header {PROVIDER_HEADER} or in the "
             f'query (?{PROVIDER_PARAMETER}=…), or add pass_through = ["{self.endpoint.kind}"] to one of them'
         )
-        return ProviderError(message, "not_found", 404, "provider_required")
+        raise RequestRefused(ProviderError(message, "not_found", 404, "provider_required"))
 
     def _build_request(self, provider: Provider) -> ForwardedRequest:
         request = self.request
@@ -190,11 +186,10 @@ async def forward(metered: MeteredRequest, request: ForwardedRequest) -> Respons
         record.error = failure.error
         return passed_on_error(metered.endpoint.format, provider, request.last_error, failure.error)
     assert isinstance(reply, StreamReply), "nothing else is forwarded"
-    channel = Whole(reply.headers.get("content-type", ""), record)
-    body = Relay(
-        reply, channel, record, deadline=metered.request.deadline, on_end=metered.end, status=reply.response.status
-    )
-    return Response(status=reply.response.status, headers=_returned_headers(reply.headers), body=body)
+    received = reply.response
+    channel = Whole(received.headers.get("content-type", ""), record)
+    body = Relay(reply, channel, record, deadline=metered.request.deadline, on_end=metered.end, status=received.status)
+    return Response(status=received.status, headers=_returned_headers(received.headers), body=body)
 
 
 def passed_on_error(
@@ -215,11 +210,6 @@ def _returned_headers(received: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in received.items() if name in _RETURNED or name.startswith(_UPLOAD_HEADERS)}
 
 
-def api_of(format_name: str) -> str:
-    """The API that a provider of that format has."""
-    return next(api for api, formats in _APIS.items() if format_name in formats)
-
-
 def forward_url(provider: Provider, api: str, request: ClientRequest, deployment: str = "") -> str:
     """Where a request goes at a provider: its path and query, without the parameters that are the gateway's."""
     url = upstream_url(provider, api, request.path, deployment)
@@ -229,19 +219,17 @@ def forward_url(provider: Provider, api: str, request: ClientRequest, deployment
 
 def upstream_url(provider: Provider, api: str, path: str, deployment: str = "") -> str:
     """The URL of a path at a provider."""
-    preset, base_url = provider.preset, provider.base_url
+    preset = provider.preset
     if api == "gemini":
-        return structs.replace(preset, path=quote(path, safe=_SAFE), paths=()).url_for(base_url, "")
+        return preset.at_path(quote(path, safe=_SAFE)).url_for()
     if api == "anthropic":
         rest = path.removeprefix("/anthropic").removeprefix("/v1")
-        return structs.replace(preset, path=f"/v1{quote(rest, safe=_SAFE)}", paths=()).url_for(base_url, "")
+        return preset.at_path(f"/v1{quote(rest, safe=_SAFE)}").url_for()
     is_deployed = path.startswith("/openai/deployments/")
     rest = path.removeprefix("/openai").removeprefix(f"/deployments/{deployment}" if is_deployed else "")
     rest = rest.removeprefix("/v1").removeprefix("/v2")
-    if not is_deployed:  # Azure has these beside the deployments
-        without = [(pattern, each.replace("/deployments/{model}", "")) for pattern, each in preset.paths]
-        preset = structs.replace(preset, path=preset.path.replace("/deployments/{model}", ""), paths=tuple(without))
-    return preset.url_beside(quote(rest, safe=_SAFE), base_url, deployment, provider.api_version)
+    host = preset if is_deployed else preset.beside_deployments()
+    return host.beside(quote(rest, safe=_SAFE)).url_for(deployment)
 
 
 def _without_own_parameters(query: str) -> str:

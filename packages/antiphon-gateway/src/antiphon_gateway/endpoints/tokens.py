@@ -9,13 +9,13 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-from msgspec import Struct, structs
 
-from antiphon.context.tokens import CounterChain, LocalTokenizer
+from antiphon.context import RenderedContextEntry
+from antiphon.context.tokens import CounterChain
 from antiphon.errors import WireError
 from antiphon.history import ContextEntryRole
 from antiphon.http.messages import Response
-from antiphon.parts import Native, Part, Text, ToolCallRequest
+from antiphon.parts import Native, Text
 from antiphon.providers.engine.attempt import UpstreamRequest
 from antiphon.providers.engine.reply import UpstreamFailed, WholeReply
 from antiphon.providers.presets import Preset
@@ -23,7 +23,7 @@ from antiphon.providers.routes import Target
 from antiphon.wire import formats
 from antiphon.wire.request import ModelRequest, ToolDefinition
 from antiphon_gateway.generate.server_state import expand_state
-from antiphon_gateway.runtime.body_fields import read_object, replace_model
+from antiphon_gateway.runtime.body_fields import GEMINI_WRAPPER, read_object, rename_gemini_models, replace_model
 from antiphon_gateway.runtime.metered import MeteredRequest, count_copy
 from antiphon_gateway.state.continuing import STATE_FIELDS
 from antiphon_gateway.threads import COUNTING, STATE
@@ -33,15 +33,18 @@ ESTIMATE_HEADER = "x-antiphon-estimate"
 
 _MESSAGE_TOKENS = 4
 """Tokens of a message beside its text: the role, the start and the end."""
-_GEMINI_WRAPPER = "generateContentRequest"
+_COUNTS = {"openai-responses": "/input_tokens", "anthropic": "/count_tokens"}
+"""What follows the path of a generation where a provider counts its tokens."""
 
-_counter = CounterChain([LocalTokenizer()])
+_counter = CounterChain()
 
 
 class TokenCount(MeteredRequest):
     """Counts the tokens of a request: by a provider that counts in the client's format, else by an estimate."""
 
     operation = "count_tokens"
+    _urls: dict[Target, str]
+    """Where the targets that count in the client's format do it."""
 
     async def answer(self) -> Response:
         """The count."""
@@ -50,9 +53,9 @@ class TokenCount(MeteredRequest):
         counted = read_count_request(format_name, self.request.body)
         targets = self.targets(self.endpoint.resource or counted.model)
         expanded = await STATE.run(expand_state, self, counted) if format_name in STATE_FIELDS else counted
-        counting = [target for target in targets if self._address(target) is not None]
-        if targets[0] in counting and expanded is counted:
-            response = await self._count_upstream(counting)
+        self._urls = {target: url for target in targets if (url := self._url(target)) is not None}
+        if targets[0] in self._urls and expanded is counted:
+            response = await self._count_upstream([target for target in targets if target in self._urls])
             if response is not None:
                 return response
         return await COUNTING.run(count_here, format_name, expanded)
@@ -69,33 +72,22 @@ class TokenCount(MeteredRequest):
         return Response.json(reply.body)
 
     async def _prepare(self, target: Target) -> UpstreamRequest:
-        record, provider, address = self.record, self.loaded.providers[target.provider], self._address(target)
-        assert address is not None, "only counting targets are called"
+        record, provider, body = self.record, self.loaded.providers[target.provider], self.request.body
         record.provider, record.model = target.provider, target.model
-        count_copy(self.request.hold, len(self.request.body))
-        body = rewrite_count_body(self.endpoint.format, self.request.body, target.model)
-        return UpstreamRequest(provider, target.model, address, [body], streams=False)
+        count_copy(self.request.hold, len(body))
+        rename = rename_gemini_models if self.endpoint.format == "gemini" else replace_model
+        return UpstreamRequest(provider, target.model, self._urls[target], [rename(body, target.model)], streams=False)
 
-    def _address(self, target: Target) -> str | None:
-        """The URL at which a target counts in the client's format; None if it does not."""
+    def _url(self, target: Target) -> str | None:
         provider = self.loaded.providers[target.provider]
         if provider.format != self.endpoint.format:
             return None
-        return count_url(provider.preset, provider.base_url, target.model, provider.api_version)
+        return count_url(provider.preset, target.model)
 
 
-class _Prompt(Struct, frozen=True):
-    """Everything a request gives the model, as the one entry a counter reads."""
-
-    content: tuple[Part, ...]
-    role: ContextEntryRole = ContextEntryRole.MODEL_INPUT
-    tool_calls: tuple[ToolCallRequest, ...] = ()
-    live_screen: str | None = None
-
-
-def count_here(format_name: str, request: ModelRequest | bytes) -> Response:
+def count_here(format_name: str, request: ModelRequest) -> Response:
     """The count of a request, in the shape of `count_tokens` (anthropic), `countTokens` (gemini) or `input_tokens`."""
-    tokens = request_tokens(read_count_request(format_name, request) if isinstance(request, bytes) else request)
+    tokens = request_tokens(request)
     if format_name == "gemini":
         details = [{"modality": "TEXT", "tokenCount": tokens}]
         return Response.json({"totalTokens": tokens, "promptTokensDetails": details}, headers={ESTIMATE_HEADER: "1"})
@@ -108,12 +100,10 @@ def read_count_request(format_name: str, body: bytes) -> ModelRequest:
     if format_name != "gemini":
         return formats[format_name].read_request(body)
     fields = read_object(body)
-    wrapped = fields.get(_GEMINI_WRAPPER)
-    if wrapped is None:
-        return formats[format_name].read_request(fields)
-    if not isinstance(wrapped, dict):
-        raise WireError(f"{_GEMINI_WRAPPER}: expected an object, got {type(wrapped).__name__}")
-    return formats[format_name].read_request(wrapped)
+    wrapped = fields.get(GEMINI_WRAPPER)
+    if wrapped is not None and not isinstance(wrapped, dict):
+        raise WireError(f"{GEMINI_WRAPPER}: expected an object, got {type(wrapped).__name__}")
+    return formats[format_name].read_request(fields if wrapped is None else wrapped)
 
 
 def request_tokens(request: ModelRequest) -> int:
@@ -122,33 +112,18 @@ def request_tokens(request: ModelRequest) -> int:
     parts += [_tool_text(tool) for tool in request.tools]
     if request.output_format is not None and request.output_format.schema is not None:
         parts.append(_json_text(request.output_format.schema))
-    return _counter.count(_Prompt(tuple(parts))) + _MESSAGE_TOKENS * (len(request.messages) + len(request.tools))
+    prompt = RenderedContextEntry(ContextEntryRole.MODEL_INPUT, tuple(parts))
+    return _counter.count(prompt) + _MESSAGE_TOKENS * (len(request.messages) + len(request.tools))
 
 
-def rewrite_count_body(format_name: str, body: bytes, model: str) -> bytes:
-    """The body for an upstream of the same format that calls the model `model`."""
-    if format_name != "gemini":
-        return replace_model(body, model)
-    fields = read_object(body)
-    wrapped = fields.get(_GEMINI_WRAPPER)
-    if not isinstance(wrapped, dict) or "model" not in wrapped:
-        return body  # the name is only in the URL
-    return msgspec.json.encode(
-        {**fields, _GEMINI_WRAPPER: {**wrapped, "model": f"models/{model.removeprefix('models/')}"}}
-    )
-
-
-def count_url(preset: Preset, base_url: str, model: str, api_version: str = "") -> str | None:
+def count_url(preset: Preset, model: str) -> str | None:
     """The URL at which a provider counts tokens of `model`; None if it does not."""
-    if preset.format == "openai-responses":
-        counting = structs.replace(preset, path=f"{preset.path}/input_tokens", paths=())
-        return counting.url_for(base_url, model, api_version)
     if preset.format == "gemini":
-        return preset.url_of_verb("countTokens", base_url, model, api_version)
-    if preset.format != "anthropic" or preset.serves_only_generation:
+        return preset.verb("countTokens").url_for(model)
+    counts = _COUNTS.get(preset.format)
+    if counts is None or preset.serves_only_generation:
         return None
-    counting = structs.replace(preset, path=f"{preset.path}/count_tokens", paths=())
-    return counting.url_for(base_url, model, api_version)
+    return preset.at_path(preset.path + counts).url_for(model)
 
 
 def _tool_text(tool: ToolDefinition | Native) -> Text:

@@ -21,9 +21,8 @@ from msgspec import structs
 from antiphon.errors import TransportError
 from antiphon.json_text import NOT_JSON
 from antiphon.providers.engine.continuation import Continuation
-from antiphon.providers.engine.reply import OutputReader, StreamReply
+from antiphon.providers.engine.reply import ResponseReader, StreamReply
 from antiphon.tools.embedded import EmbeddedCalls
-from antiphon.wire import Format
 from antiphon.wire.delta import Failed, Finished, ModelOutputDelta, PartDelta, Started, UsageReported
 from antiphon.wire.loss import Loss
 from antiphon.wire.output import NOT_AN_ANSWER, ProviderError
@@ -41,11 +40,11 @@ _MARKERS: Mapping[str, tuple[bytes, ...]] = {
     "openai-chat": (b"[DONE]", b"error", b'"finish_reason":"', b'"finish_reason": "', b'"usage":{', b'"usage": {'),
     "anthropic": (b"message_delta", b"message_stop", b"error", b"[DONE]"),
 }
-_DIALECT_MARKERS: Mapping[str, tuple[bytes, ...]] = {
-    "openai-chat": (b'"finish_reason":null', b'"finish_reason": null'),
-    "anthropic": (b"event: message_start",),
+_USE_MARKERS: Mapping[str, Callable[[bytes], object]] = {
+    "openai-chat": re.compile(rb'"finish_reason": ?null').search,
+    "anthropic": re.compile(rb"event: message_start").search,
 }
-"""How hosts that use these markers write: their streams contain one of these near the beginning."""
+"""How hosts that use these markers write: what is found near the beginning of their streams."""
 _END_MARKS = {"openai-chat": b"[DONE]"}
 """The last event of a format, which some hosts leave out."""
 _has_empty_choices = re.compile(rb'"choices"\s*:\s*\[\s*\]').search
@@ -63,16 +62,9 @@ class StreamFailed(Exception):
 class Channel(Protocol):
     """The way from one upstream to one client."""
 
-    fills_silence: bool
-    """Whether keep-alives may be sent between its bytes."""
-
     @property
     def is_finished(self) -> bool:
         """Whether the answer has ended, so that nothing of it follows."""
-
-    @property
-    def is_ending(self) -> bool:
-        """Whether what was returned last ends the answer."""
 
     @property
     def losses(self) -> Sequence[Loss]:
@@ -103,33 +95,29 @@ class Same:
     `translate` makes the channel that continues, in the client's format, if another target finishes the answer.
     """
 
-    fills_silence = True
     losses: Sequence[Loss] = ()
 
     def __init__(
         self,
-        wire: Format,
-        model: str,
-        record: Record,
         frame: StreamFrame,
+        record: Record,
         scrub: Scrub,
         *,
         hides_usage: bool = False,
         continuation: Continuation | None = None,
         translate: Callable[[], Translate] | None = None,
     ) -> None:
-        self.is_finished = self.is_ending = False
-        self._wire = wire
-        self._requested_model = model
+        self.is_finished = False
+        self._frame = frame
+        self._wire = frame.wire
         self._record = record
-        self._frame = None if frame.is_plain else frame
         self._scrub = scrub
         self._hides_usage = hides_usage
         self._continuation = continuation
         self._translate = translate
         self._following: Translate | None = None
-        self._normalizer = wire.stream_normalizer()
-        self._model: StreamModel | None = StreamModel(wire.name, model)
+        self._normalizer = frame.wire.stream_normalizer()
+        self._model: StreamModel | None = StreamModel(frame.wire.name, frame.model)
         self._partial: list[bytes] = []
         self._first = self._last = b""  # the first events that the client got, and the last ones
         self._markers: tuple[bytes, ...] = ()
@@ -167,7 +155,7 @@ class Same:
         if first < size:
             return self._pass_on(events, self._read_from(events, first))
         self._record.output_bytes += size - events.count(b"\n\n") * self._event_bytes
-        if self._model is not None or self._frame is not None:
+        if self._model is not None or not self._frame.is_plain:
             return self._pass_on(events, [])
         self._last = events
         return events if self._normalizer is None else self._normalizer.feed(events)
@@ -190,16 +178,16 @@ class Same:
     def fail(self, error: ProviderError) -> bytes:
         if self._following is not None:
             return self._following.fail(error)
-        writer = self._wire.stream_writer(self._requested_model)
+        writer = self._wire.stream_writer(self._frame.model)
         writer.resume(_first_event(self._first), self._last)
-        return self._framed(writer.write(Failed(error)), is_last=True)
+        return self._closed(writer.write(Failed(error)))
 
     def close(self) -> bytes:
         rest, self._partial = b"".join(self._partial), []
         mark = _END_MARKS.get(self._wire.name, b"")
         if mark and self._record.error is None and not self._has_end_mark and mark not in rest:
             rest = rest + b"\n\n" * bool(rest) + b"data: %b\n\n" % mark  # clients of the format wait for it
-        return self._framed(rest, is_last=True)
+        return self._closed(rest)
 
     def continued(self) -> Channel:
         """The channel through which another target finishes the answer."""
@@ -209,7 +197,8 @@ class Same:
     def _choose_markers(self, seen: bytes, deltas: list[ModelOutputDelta]) -> None:
         """Look only for markers from here on, if the host writes like those that use them."""
         name = self._wire.name
-        if not any(marker in seen for marker in _DIALECT_MARKERS.get(name, ())):
+        uses_markers = _USE_MARKERS.get(name)
+        if uses_markers is None or not uses_markers(seen):
             return
         self._markers = _MARKERS[name]
         self._is_scanning = seen.endswith(b"\n\n")
@@ -259,11 +248,8 @@ class Same:
             self._record.observe(deltas)
             self.is_finished = self._reader.is_finished
             self._has_end_mark = self.is_finished and bool(events)  # else the end of the bytes was the end
-            self.is_ending = self.is_finished
             for delta in deltas:
-                if isinstance(delta, Finished):
-                    self.is_ending = True
-                elif isinstance(delta, UsageReported):
+                if type(delta) is UsageReported:
                     has_usage = True
         if not events:
             return b""
@@ -278,13 +264,11 @@ class Same:
             events = self._normalizer.feed(events)
         if self._hides_usage and has_usage:
             events = without_usage(events)
-        return events if self._frame is None else self._framed(events)
+        return events if self._frame.is_plain else self._frame.wrap(events)
 
-    def _framed(self, events: bytes, *, is_last: bool = False) -> bytes:
-        if self._frame is None:
-            return events
-        framed = self._frame.wrap(events)
-        return framed + self._frame.close() if is_last else framed
+    def _closed(self, events: bytes) -> bytes:
+        """The last events, with the end of the frame."""
+        return events if self._frame.is_plain else self._frame.wrap(events) + self._frame.close()
 
     def _must_replace(self, error: ProviderError) -> bool:
         """Whether the bytes of an error must not pass: they quote our secret, are no event, or another target continues."""
@@ -314,42 +298,40 @@ class Same:
 class Translate:
     """The stream in the client's format, with the names of its request.
 
-    `calls` reads calls that the model wrote into its text; `recording` keeps the answer. With a `continuation` another target may
-    finish the answer: the next `begin` continues with its reply.
+    `restorer` puts the client's own names and arguments back into calls, where they can differ. `answer_id` is the id that the
+    answer gets here, if it does not keep its own. `settings` are those of the request, where responses repeat them. `calls` reads
+    calls that the model wrote into its text; `recording` keeps the answer. With a `continuation` another target may finish the
+    answer: the next `begin` continues with its reply.
     """
-
-    fills_silence = True
 
     def __init__(
         self,
-        wire: Format,
-        model: str,
-        record: Record,
         frame: StreamFrame,
+        record: Record,
         scrub: Scrub,
-        restorer: CallRestorer,
-        id_of: Callable[[str], str],
+        restorer: CallRestorer | None,
         *,
+        answer_id: str = "",
         hides_usage: bool = False,
         settings: Mapping[str, Any] | None = None,
         calls: EmbeddedCalls | None = None,
         recording: AnswerRecording | None = None,
         continuation: Continuation | None = None,
     ) -> None:
-        self.is_finished = self.is_ending = False
-        self._wire = wire
-        self._requested_model = model
+        self.is_finished = False
+        self._frame = frame
+        self._wire = frame.wire
         self._record = record
-        self._frame = None if frame.is_plain else frame
         self._scrub = scrub
-        self._writer = wire.stream_writer(model)
+        self._writer = frame.wire.stream_writer(frame.model)
         self._restorer = restorer
-        self._id_of = id_of
+        self._buffered = restorer.buffered if restorer is not None else {}
+        self._answer_id = answer_id
         self._hides_usage = hides_usage  # a chat client that did not request it may fail on a chunk without choices
-        self._settings = settings  # of the request, where responses repeat them
+        self._settings = settings
         self._calls = calls
         self._recording = recording
-        self._is_plain = self._frame is None and recording is None
+        self._is_plain = frame.is_plain and recording is None
         self._passes_text = self._is_plain and calls is None
         self._continuation = continuation
 
@@ -357,14 +339,14 @@ class Translate:
     def losses(self) -> Sequence[Loss]:
         return self._writer.losses
 
-    def resume(self, shown: list[ModelOutputDelta], reader: OutputReader) -> None:
+    def resume(self, shown: list[ModelOutputDelta], reader: ResponseReader) -> None:
         """Continue a stream that `reader` reads until the next begins; the client has `shown` already."""
         self._reader = reader
         for delta in shown:
             self._writer.write(self._named(delta) if isinstance(delta, Started | Finished) else delta)
 
     def begin(self, reply: StreamReply) -> bytes:
-        self.is_finished = self.is_ending = False  # one that broke may have been
+        self.is_finished = False  # one that broke may have been
         self._reader = reply.reader
         deltas = reply.deltas
         if reply.unread and not self._reader.is_finished:
@@ -390,11 +372,9 @@ class Translate:
                 raise StreamFailed(error)
         self._record.observe(deltas)
         self.is_finished = self._reader.is_finished
-        if self._recording is not None:
-            self.is_ending = self.is_finished or any(isinstance(delta, Finished) for delta in deltas)
         if self._calls is not None:
             deltas = [read for delta in deltas for read in self._calls.feed(delta)]
-        if self._passes_text and type(last) is PartDelta and len(deltas) == 1 and not self._restorer.buffered:
+        if self._passes_text and type(last) is PartDelta and len(deltas) == 1 and not self._buffered:
             return self._writer.write_all(deltas)  # most events: nothing of them is named, restored or kept
         written = self._encoded(deltas)
         if error is not None:
@@ -412,7 +392,7 @@ class Translate:
         return self
 
     def _encoded(self, deltas: list[ModelOutputDelta]) -> bytes:
-        restorer, is_text = self._restorer, True
+        is_text = True
         for place, delta in enumerate(deltas):
             kind = type(delta)
             if kind is not PartDelta:
@@ -422,12 +402,13 @@ class Translate:
         if self._hides_usage and not is_text:
             deltas = [delta for delta in deltas if type(delta) is not UsageReported]
         # Text stays as it is while no arguments are held back.
-        restored = deltas if is_text and not restorer.buffered else restorer.deltas(deltas)
-        written = self._writer.write_all(restored)
+        if self._restorer is not None and (self._buffered or not is_text):
+            deltas = self._restorer.deltas(deltas)
+        written = self._writer.write_all(deltas)
         return written if self._is_plain else self._framed(deltas, written)
 
     def _framed(self, deltas: list[ModelOutputDelta], written: bytes) -> bytes:
-        if self._frame is not None:
+        if not self._frame.is_plain:
             written = self._frame.wrap(written)
         if self._recording is not None:
             self._recording.add(deltas, written)
@@ -436,13 +417,13 @@ class Translate:
     def _last(self, last: bytes) -> bytes:
         rest = self._calls.close() if self._calls is not None else []
         before = self._encoded(rest) if rest else b""
-        written = before + self._framed([], last + self._writer.close())
-        return written + self._frame.close() if self._frame is not None else written
+        last += self._writer.close()
+        return before + (last if self._is_plain else self._framed([], last) + self._frame.close())
 
     def _named(self, delta: Started | Finished) -> Started | Finished:
         """A delta with the id and the model that the client knows, and with the settings of its request."""
         if isinstance(delta, Started):
-            delta = structs.replace(delta, id=self._id_of(delta.id), model=self._requested_model)
+            delta = structs.replace(delta, id=self._answer_id or delta.id, model=self._frame.model)
         # The end of an answer of another format has no settings of its own to complete.
         has_settings = isinstance(delta, Started) or self._wire.name in (delta.native or ())
         if self._settings is None or not has_settings:
@@ -488,3 +469,8 @@ def _first_event(events: bytes) -> bytes:
     start = max(events.rfind(blank, 0, start) + len(blank) if blank in events[:start] else 0 for blank in _BLANK_LINES)
     ends = [at + len(blank) for blank in _BLANK_LINES if (at := events.find(blank, start)) >= 0]
     return events[start : min(ends)] if ends else events[start:]
+
+
+def is_response_loss(loss: Loss) -> bool:
+    """Whether a loss concerns the model's output. Echoed request fields and timestamps do not."""
+    return loss.path.startswith(("parts", "others", "stop", "usage"))

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 from math import inf
 
+from msgspec import Struct
+
 from antiphon.http.body import Hold
 from antiphon.providers.engine.continuation import Continuation
 from antiphon.providers.engine.provider_call import ProviderCall
@@ -19,10 +21,8 @@ from antiphon.providers.routes import Target
 from antiphon.wire.capabilities import capabilities_for
 from antiphon.wire.output import ProviderError
 from antiphon.wire.request import ModelRequest
-from antiphon_gateway.config.settings import GatewaySettings
-from antiphon_gateway.errors import Overloaded
+from antiphon_gateway.errors import RequestRefused
 from antiphon_gateway.generate.channels import Scrub
-from antiphon_gateway.generate.preparer import StrictRefusal
 from antiphon_gateway.observe.record import Record, estimated_tokens
 from antiphon_gateway.runtime.loaded import LoadedConfig
 
@@ -58,46 +58,39 @@ def _thinks_unasked(model: str, format_name: str) -> bool:
     return format_name.startswith("gemini") and known.is_known and not known.never_thinks
 
 
-class StreamFailover:
-    """The `Failover` of one request. `scrub` removes the secrets of the provider that answers; `hold` counts its body."""
+class StreamFailover(Struct, eq=False):
+    """Lets another target finish the answer of one request."""
 
-    def __init__(
-        self,
-        call: ProviderCall,
-        continuation: Continuation,
-        record: Record,
-        scrub: Scrub,
-        hold: Hold | None,
-        settings: GatewaySettings,
-    ) -> None:
-        self._stall_seconds = settings.stall_seconds
-        self._call = call
-        self._continuation = continuation
-        self._record = record
-        self._scrub = scrub
-        self.hold = hold.move() if hold is not None else None
-        """The connection gives its own back when the response begins."""
+    call: ProviderCall
+    continuation: Continuation
+    record: Record
+    scrub: Scrub
+    """Removes the secrets of the provider that answers."""
+    hold: Hold | None
+    """Counts the body of the request. Of its own: the connection gives its own back when the response begins."""
+    stall: float
+    """So many seconds of silence are a break."""
 
     @property
     def stall_seconds(self) -> float:
         """A silence that counts as a break: none if no other target can be asked."""
-        return self._stall_seconds if self._call.may_continue else inf
+        return self.stall if self.call.may_continue else inf
 
     def may_continue(self, error: ProviderError) -> bool:
         """Whether another target may finish the answer."""
-        return self._continuation.accepts(error)
+        return self.continuation.accepts(error)
 
     async def next_reply(self, error: ProviderError) -> StreamReply:
         """The stream that continues. Raises `UpstreamFailed` if there is none."""
-        record = self._record
-        if not self._continuation.has_usage:
-            record.broken_tokens += record.prompt_estimate + estimated_tokens(self._continuation.text)
+        record = self.record
+        if not self.continuation.has_usage:
+            record.broken_tokens += record.prompt_estimate + estimated_tokens(self.continuation.text)
         try:
-            reply = await self._call.continued(self._continuation, error)
-        except (StrictRefusal, Overloaded):
+            reply = await self.call.continued(self.continuation, error)
+        except RequestRefused:
             raise UpstreamFailed(error) from None
         except UpstreamFailed as failure:
-            raise UpstreamFailed(self._scrub(failure.error)) from None
+            raise UpstreamFailed(self.scrub(failure.error)) from None
         assert isinstance(reply, StreamReply), "a stream is requested"
         return reply
 

@@ -10,7 +10,6 @@ again. Completions may ask for what no chat model does, such as `suffix`; that i
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
 
 from antiphon.errors import WireError
 from antiphon.providers.engine.reply import UpstreamFailed
@@ -19,10 +18,7 @@ from antiphon.wire import formats
 from antiphon.wire.inbound import COMPLETIONS, OLLAMA_GENERATE
 from antiphon.wire.output import ProviderError
 from antiphon.wire.request import ModelRequest, server_state
-from antiphon_gateway.access.client_keys import ClientKey
-from antiphon_gateway.routes import Endpoint
-from antiphon_gateway.runtime.metered import Services
-from antiphon_gateway.state.connection import ConnectionAnswers
+from antiphon_gateway.runtime.metered import MeteredRequest
 from antiphon_gateway.state.continuing import FORMAT, continue_from, expand_compactions, previous_response_id
 
 _ADVICE = {
@@ -49,21 +45,10 @@ _CHAT_CANNOT: Mapping[str, Mapping[str, str]] = {
 _THREAD_NOT_FOUND = {"anthropic": {"error": {"details": {"error_code": "thread_not_found"}}}}
 
 
-class RequestOwner(Protocol):
-    """Whose request it is, and where what it names may be stored."""
-
-    services: Services
-    endpoint: Endpoint
-    key: ClientKey
-
-    @property
-    def connection(self) -> ConnectionAnswers | None: ...
-
-
-def expand_state(context: RequestOwner, request: ModelRequest) -> ModelRequest:
+def expand_state(asked: MeteredRequest, request: ModelRequest) -> ModelRequest:
     """The request with the earlier messages that it names. Raises `UnknownResponse` if they are not stored here."""
-    services, owner = context.services, context.key.name
-    if context.endpoint.format == FORMAT:
+    services, owner, connection = asked.services, asked.key.name, asked.connection
+    if asked.endpoint.format == FORMAT:
         request = expand_compactions(request)
     conversation = conversation_id(request)
     if conversation:
@@ -71,8 +56,8 @@ def expand_state(context: RequestOwner, request: ModelRequest) -> ModelRequest:
             raise WireError("previous_response_id and conversation cannot be used together; send one of them")
         items = services.conversations.items(conversation, owner)
         request = expand_compactions(continue_from(request, formats[FORMAT].read_request({"input": items}).messages))
-    elif context.connection is not None:
-        request = context.connection.expand(request) or request
+    elif connection is not None:
+        request = connection.expand(request) or request
     return services.answers.expand(request, owner=owner)
 
 

@@ -32,7 +32,7 @@ _usages = re.compile(rb'(?<!\\)"usage"\s*:\s*(?=\{)').finditer
 class Whole:
     """A body with that content type."""
 
-    fills_silence = is_ending = is_finished = False
+    is_finished = False
     losses: Sequence[Loss] = ()
 
     def __init__(self, content_type: str, record: Record) -> None:

@@ -25,7 +25,7 @@ from antiphon.history.sql.database import Database
 from antiphon.history.sql.schema import Migration, migrate
 from antiphon.history.sql.sqlite_file import SqliteDatabase, SqliteFile
 from antiphon.prices.table import PriceTable
-from antiphon.providers.keys.secret import Credential
+from antiphon.providers.keys.secret import Credential, is_reference
 from antiphon_gateway.config.settings import Config
 from antiphon_gateway.ledger.repricing import has_unpriced_sums, price_old_sums
 from antiphon_gateway.threads import DATABASE
@@ -174,7 +174,7 @@ def ledger_address(config: Config, environ: Mapping[str, str] | None = None) -> 
     Raises `CredentialError` for an `env:` or `file:` reference that leads nowhere.
     """
     if address := config.ledger.address:
-        return Credential(secret=address).read(environ) if address.startswith(("env:", "file:")) else address
+        return Credential(secret=address).read(environ) if is_reference(address) else address
     folder = Path(config.gateway.state).absolute().parent if config.gateway.state else data_folder()
     return os.fspath(folder / FILE_NAME)
 
@@ -261,11 +261,8 @@ class OperatorDatabase:
         self._lock = threading.Condition()
         self._database: Database | None = None
         self._calls = 0  # in progress
-        self._failure: tuple[float, type[StoreError], str] = (
-            -inf,
-            StoreError,
-            "",
-        )  # when it was last not opened, and why
+        # When it was last not opened, and why.
+        self._failure: tuple[float, type[StoreError], str] = (-inf, StoreError, "")
 
     @property
     def location(self) -> str:

@@ -3,7 +3,7 @@
 `add` appends to a list in memory and to the journal, a local file (`journal`). A thread commits what was added every `interval`
 seconds, so a request never waits for the database. While that is away rows wait, the gateway keeps serving, and the log says so
 once; when it is back they are written. Above `max_pending` further rows are dropped and counted. Rows of a process that was
-killed are found in its journal when a gateway starts.
+killed are found in its journal when a gateway starts. The thread also reads (`read`), because it knows which rows are written.
 """
 
 from __future__ import annotations
@@ -11,13 +11,15 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from msgspec import Struct
 
+from antiphon.errors import StoreError
 from antiphon.history.sql.database import Database
 from antiphon.ids import new_id
 from antiphon.prices.table import PriceTable
@@ -26,6 +28,7 @@ from antiphon_gateway.ledger.repricing import price_old_rows
 from antiphon_gateway.ledger.writer import LedgerWriter
 from antiphon_gateway.utc_time import DAY_SECONDS
 
+T = TypeVar("T")
 logger = logging.getLogger("antiphon.gateway")
 
 _BATCH_ROWS = 1_000
@@ -62,6 +65,14 @@ class Spent:
         self.nanodollars += row.cost or 0
 
 
+class _Read(Struct):
+    """A call that waits for the rows up to number `after`."""
+
+    after: int
+    call: Callable[[Database], Any]
+    found: Future[Any]
+
+
 Label: TypeAlias = tuple[str, str, str]
 """Provider, requested model, client key."""
 
@@ -89,30 +100,26 @@ class UsageLedger:
         self._write_errors = 0
         self._pending: deque[UsageRow] = deque()
         self._batch: list[UsageRow] = []  # being written; kept until it is
+        self._reads: deque[_Read] = deque()
         self._added = self._written = self._lost = 0
         self._journal_folder = journal
         self._problem = ""
         self._name = new_id()
         self._journal = None if journal is None else RowJournal(journal, self._name)
         self.begin: Callable[[UsageRow], int] = (lambda _: -1) if self._journal is None else self._journal.begin
-        """A request is sent: its row, if the process is killed before `add_all` gets another one."""
+        """A request is sent: its row, if the process is killed before `add` gets another one."""
         self._writer: LedgerWriter | None = None
         self._has_old_rows = True  # perhaps
-        self._spent: dict[Label, Spent] = {}
+        self._spent: defaultdict[Label, Spent] = defaultdict(Spent)
         self._spent_lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._has_rows = threading.Event()
         self._hurry = threading.Event()  # commit now, without waiting for more rows
         self._is_closing = False
-        self._idle = threading.Condition()
         self._next_purge = 0.0
 
-    def add(self, row: UsageRow) -> None:
-        """Add a row. It is written within about `interval` seconds."""
-        self.add_all((row,))
-
-    def add_all(self, rows: Sequence[UsageRow], sent: Sequence[int] = ()) -> None:
-        """Add the rows of a request. `sent` is what `begin` returned for it."""
+    def add(self, rows: Sequence[UsageRow], sent: Sequence[int] = ()) -> None:
+        """Add the rows of a request. `sent` is what `begin` returned for it. They are written within about `interval` seconds."""
         if len(self._pending) + len(rows) > self._max_pending:
             self._drop(len(rows))
             rows = ()
@@ -127,11 +134,19 @@ class UsageLedger:
             if self._thread is None:
                 self._start()
 
+    def read(self, call: Callable[[Database], T]) -> Future[T]:
+        """The result of a call with the database, when it has the rows that were added so far and no later ones of ours."""
+        found: Future[T] = Future()
+        self._reads.append(_Read(self._added, call, found))
+        self._wake()
+        if self._thread is None:
+            self._start()
+        return found
+
     def recover(self) -> None:
         """Write the rows of processes that were killed, if there are any."""
         if self._thread is None and self._journal_folder is not None and has_segments(self._journal_folder):
-            self._hurry.set()
-            self._has_rows.set()
+            self._wake()
             self._start()
 
     @property
@@ -143,18 +158,18 @@ class UsageLedger:
     def take_spent(self) -> dict[Label, Spent]:
         """What rows used that were written since the last call. Rows that cost nothing are left out."""
         with self._spent_lock:
-            spent, self._spent = self._spent, {}
+            spent, self._spent = self._spent, defaultdict(Spent)
         return spent
 
     def flush(self, timeout: float) -> bool:
         """Wait until the rows added so far are written, at most `timeout` seconds. Whether they are."""
-        added = self._added
-        if self._thread is None or self._written >= added:
+        if self._thread is None or self._written >= self._added:
             return True
-        with self._idle:
-            self._hurry.set()
-            self._has_rows.set()
-            return self._idle.wait_for(lambda: self._written >= added, timeout)
+        try:
+            self.read(lambda _: None).result(timeout)
+        except (TimeoutError, StoreError):
+            return False
+        return True
 
     def close(self, timeout: float = 10.0) -> None:
         """Write what is left, at most `timeout` seconds, and end the thread."""
@@ -167,12 +182,16 @@ class UsageLedger:
                 self._problem,
             )
         self._is_closing = True
-        self._hurry.set()
-        self._has_rows.set()
+        self._wake()
         if self._thread is not None:
             self._thread.join(timeout)
         if self._journal is not None:
             self._journal.close(is_empty=is_written)
+
+    def _wake(self) -> None:
+        """Commit now, without waiting for more rows."""
+        self._hurry.set()
+        self._has_rows.set()
 
     def _start(self) -> None:
         self._thread = threading.Thread(target=self._run, name="usage-ledger", daemon=True)
@@ -198,6 +217,8 @@ class UsageLedger:
                 self._write_pending()
             except Exception as error:  # an unknown error must not end the thread either
                 self._report(error)
+                while self._reads and self._reads[0].found.cancelled():
+                    self._reads.popleft()
                 if self._is_closing:
                     break
                 self._hurry.wait(delay)
@@ -207,26 +228,41 @@ class UsageLedger:
                 delay = _FIRST_RETRY_SECONDS
                 self._purge()
                 self._price_old_rows()
+        while self._reads:
+            read = self._reads.popleft()
+            if read.found.set_running_or_notify_cancel():
+                read.found.set_exception(StoreError("the usage ledger is closed"))
         if self._writer is not None:
             self._writer.close()
 
     def _write_pending(self) -> None:
         writer = self._writer or self._open()
-        while self._batch or self._pending:
+        while self._batch or self._pending or self._reads:
             if not self._batch:
                 while self._pending and len(self._batch) < _BATCH_ROWS:
                     self._batch.append(self._pending.popleft())
-            writer.write(self._name, self._written + 1, self._batch)
-            written, self._batch = self._batch, []
-            self._written += len(written)
-            with self._idle:  # after each batch: under load there may be a next one for a long time
-                self._idle.notify_all()
-            if self._journal is not None:
-                self._journal.committed(self._written)
-            self._count(written)
+                while self._reads and self._written + len(self._batch) > self._reads[0].after:
+                    self._pending.appendleft(self._batch.pop())  # it was added after the read
+            if self._batch:
+                self._write_batch(writer)
+            while self._reads and self._reads[0].after <= self._written:
+                read = self._reads.popleft()
+                if read.found.set_running_or_notify_cancel():  # else its caller has left
+                    try:
+                        read.found.set_result(read.call(writer.database))
+                    except Exception as error:
+                        read.found.set_exception(error)
             if self._problem:
                 logger.warning("usage ledger: %s is written again", self._location)
                 self._problem = ""
+
+    def _write_batch(self, writer: LedgerWriter) -> None:
+        writer.write(self._name, self._written + 1, self._batch)
+        written, self._batch = self._batch, []
+        self._written += len(written)
+        if self._journal is not None:
+            self._journal.committed(self._written)
+        self._count(written)
 
     def _open(self) -> LedgerWriter:
         database = self._open_database()
@@ -245,11 +281,7 @@ class UsageLedger:
         with self._spent_lock:
             for row in rows:
                 if row.metering != "free":
-                    label = row.provider, row.model_asked, row.key
-                    spent = self._spent.get(label)
-                    if spent is None:
-                        spent = self._spent[label] = Spent()
-                    spent.add(row)
+                    self._spent[row.provider, row.model_asked, row.key].add(row)
 
     def _price_old_rows(self) -> None:
         """Find what rows of an older version cost, some at a time."""
@@ -261,8 +293,7 @@ class UsageLedger:
             logger.exception("usage ledger: cannot price the rows of an older version; `antiphon spend reprice` does")
             self._has_old_rows = False
         if self._has_old_rows:
-            self._hurry.set()
-            self._has_rows.set()
+            self._wake()
 
     def _report(self, error: Exception) -> None:
         self._write_errors += 1

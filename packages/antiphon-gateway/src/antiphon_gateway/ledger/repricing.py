@@ -29,10 +29,6 @@ _LOCK = "prices"
 _HALF_HOUR_MICROSECONDS = 1_800_000_000
 _TOKENS = ", ".join(TOKEN_COLUMNS)
 _SUMS_OF_DAY = f"SELECT key_id, bucket_id, calls, {_TOKENS} FROM daily WHERE day = :day"
-_PRICE_SUMS = """
-UPDATE daily SET priced_calls = :priced, cost_nanodollars = :cost
-WHERE day = :day AND key_id = :key_id AND bucket_id = :bucket_id
-"""
 _ADJUST_SUMS = """
 UPDATE daily SET priced_calls = priced_calls + :priced, cost_nanodollars = cost_nanodollars + :cost
 WHERE day = :day AND key_id = :key_id AND bucket_id = :bucket_id
@@ -41,7 +37,6 @@ _SET_COST = "UPDATE usage SET cost_nanodollars = :cost, price_version_id = :vers
 _ROW = f"SELECT id, at, key_id, bucket_id, cost_nanodollars, {_TOKENS} FROM usage"
 _OLD_ROWS = f"{_ROW} WHERE id <= :last ORDER BY id DESC LIMIT :most"
 _CLAIM = "UPDATE unpriced SET last = last WHERE name = :name RETURNING last"
-_BUCKETS = "SELECT id, provider, model, variant, metering, prompt_above, half_hour FROM buckets"
 
 
 class Repricing(Struct, kw_only=True):
@@ -65,19 +60,16 @@ class _Bucket(Struct, frozen=True):
     prompt_above: int
     half_hour: int
 
-    def cost(self, table: PriceTable, tokens: TokenCounts, at: int) -> int | None:
+    def cost(self, table: PriceTable, tokens: TokenCounts, at: int, *, prompt_size: int = 0) -> int | None:
         """What a call cost; None if the number of its tokens, or their price, is not known."""
         if self.metering in ("free", "unknown"):
             return 0 if self.metering == "free" else None
-        return table.card(self.provider, self.model, self.variant).nanodollars(tokens, at)
+        return table.card(self.provider, self.model, self.variant).nanodollars(tokens, at, prompt_size=prompt_size)
 
     def cost_of_sums(self, table: PriceTable, tokens: TokenCounts, day: int) -> int | None:
         """What the calls of a day cost: an older version divided them by all that their price depends on."""
-        if self.metering in ("free", "unknown"):
-            return self.cost(table, tokens, 0)
         at = day * DAY_MICROSECONDS + max(0, self.half_hour) * _HALF_HOUR_MICROSECONDS
-        card = table.card(self.provider, self.model, self.variant)
-        return card.nanodollars(tokens, at, prompt_size=self.prompt_above + 1)
+        return self.cost(table, tokens, at, prompt_size=self.prompt_above + 1)
 
 
 def has_unpriced_sums(database: Database) -> bool:
@@ -89,7 +81,7 @@ def price_old_sums(database: Database, table: PriceTable) -> None:
     """Find what the sums of an older version cost, if it has not been done yet."""
     if not has_unpriced_sums(database):
         return
-    buckets = _read_buckets(database.rows(_BUCKETS))
+    buckets = _read_buckets(database)
     with database.transaction() as db:
         if not database.execute(db, _CLAIM, name="daily"):
             return  # another process did it
@@ -99,7 +91,7 @@ def price_old_sums(database: Database, table: PriceTable) -> None:
                 cost = buckets[bucket_id].cost_of_sums(table, tuple(tokens), day)
                 place = {"day": day, "key_id": key_id, "bucket_id": bucket_id}
                 priced.append({**place, "priced": 0 if cost is None else calls, "cost": cost or 0})
-            database.execute_many(db, _PRICE_SUMS, priced)
+            database.execute_many(db, _ADJUST_SUMS, priced)
         database.execute(db, "DELETE FROM unpriced WHERE name = 'daily'")
 
 
@@ -107,14 +99,15 @@ def price_old_rows(database: Database, table: PriceTable, most: int = _ROWS_AT_O
     """Find what some rows of an older version cost, whose sums have it already. Whether there are more."""
     if not database.rows("SELECT 1 FROM unpriced WHERE name = 'usage'"):
         return False
-    buckets, version = _read_buckets(database.rows(_BUCKETS)), find_name(database, table.version)
+    buckets, version = _read_buckets(database), find_name(database, table.version)
     with database.transaction() as db:
         claimed = database.execute(db, _CLAIM, name="usage")
         rows = database.execute(db, _OLD_ROWS, last=claimed[0][0], most=most) if claimed else []
-        costs = [(number, buckets[bucket].cost(table, tuple(tokens), at)) for number, at, _, bucket, _, *tokens in rows]
-        database.execute_many(
-            db, _SET_COST, [{"id": number, "cost": cost, "version": version} for number, cost in costs]
-        )
+        costs = [
+            {"id": number, "cost": buckets[bucket].cost(table, tuple(tokens), at), "version": version}
+            for number, at, _, bucket, _, *tokens in rows
+        ]
+        database.execute_many(db, _SET_COST, costs)
         if len(rows) < most:
             database.execute(db, "DELETE FROM unpriced WHERE name = 'usage'")
         else:
@@ -131,9 +124,7 @@ def reprice(
     """
     while not is_dry_run and price_old_rows(database, table):
         pass
-    buckets = {
-        number: bucket for number, bucket in _read_buckets(database.rows(_BUCKETS)).items() if _is(bucket, model)
-    }
+    buckets = {number: bucket for number, bucket in _read_buckets(database).items() if _is(bucket, model)}
     first_at, found = day_of(since) * DAY_MICROSECONDS, Repricing()
     known: dict[str, Any] = {"first": first_at, "buckets": list(buckets), "most": _ROWS_AT_ONCE}
     statement = f"""{_ROW} WHERE id > :after AND at >= :first AND {database.one_of("bucket_id", "buckets")}
@@ -198,5 +189,6 @@ def _is(bucket: _Bucket, pattern: str) -> bool:
     return fnmatchcase(bucket.model, pattern) or fnmatchcase(f"{bucket.provider}/{bucket.model}", pattern)
 
 
-def _read_buckets(rows: Iterable[Sequence[Any]]) -> dict[int, _Bucket]:
+def _read_buckets(database: Database) -> dict[int, _Bucket]:
+    rows = database.rows("SELECT id, provider, model, variant, metering, prompt_above, half_hour FROM buckets")
     return {row[0]: _Bucket(*row) for row in rows}

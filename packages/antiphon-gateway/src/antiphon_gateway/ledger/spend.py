@@ -5,18 +5,20 @@ without a known price is counted, and not in the cost.
 
 `LedgerTotals` has what clients used per day and month (`CounterStore`). Workers and hosts share counters through the ledger if
 there is no shared store, and new counters begin with it. What this process counted is in the ledger as rows, so its rows are
-written first, and the totals then contain them.
+written first, and the totals then contain them, but none that come later: those are counted here until the next exchange.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date, datetime
 from decimal import Decimal
+from functools import partial
 from operator import attrgetter
 from typing import Any, Literal, TypeAlias
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from antiphon.errors import SharedStoreUnavailable, StoreError
 from antiphon.history.sql.database import Database
@@ -24,9 +26,8 @@ from antiphon.parts import TokenUsage
 from antiphon_gateway.ledger.database import OperatorDatabase
 from antiphon_gateway.ledger.journal import DAY_MICROSECONDS
 from antiphon_gateway.ledger.ledger import UsageLedger
-from antiphon_gateway.ledger.writer import ALL_KEYS, TOKEN_COLUMNS
+from antiphon_gateway.ledger.writer import ALL_KEYS, SUMS, TOKEN_COLUMNS
 from antiphon_gateway.share.counts import NOTHING, Amount, Period
-from antiphon_gateway.threads import BUDGETS
 from antiphon_gateway.utc_time import date_of, microseconds_of, start_of
 
 Dimension: TypeAlias = Literal["key", "model", "provider", "day"]
@@ -34,10 +35,12 @@ DIMENSIONS: tuple[Dimension, ...] = ("key", "model", "provider", "day")
 
 _LATEST = 2_932_896 * DAY_MICROSECONDS  # 9999-12-31
 _GROUPS: Mapping[Dimension, str] = {"key": "d.key_id", "model": "b.model", "provider": "b.provider", "day": "d.day"}
-_SUMS = ("calls", "failed_calls", "priced_calls", *TOKEN_COLUMNS, "cost_nanodollars")
 _ROW_SUMS = f"""1 AS calls, CASE WHEN outcome_id = (SELECT id FROM names WHERE name = 'ok') THEN 0 ELSE 1 END AS failed_calls,
     CASE WHEN cost_nanodollars IS NULL THEN 0 ELSE 1 END AS priced_calls, {", ".join(TOKEN_COLUMNS)},
     coalesce(cost_nanodollars, 0) AS cost_nanodollars"""
+
+_ESTIMATED_CALLS = """CAST(sum(CASE WHEN d.bucket_id IN (SELECT id FROM buckets WHERE metering = 'estimated') THEN d.calls
+    ELSE 0 END) AS bigint)"""
 
 
 class SpendRow(Struct, frozen=True, kw_only=True, gc=False):
@@ -61,11 +64,8 @@ class SpendRow(Struct, frozen=True, kw_only=True, gc=False):
     def __add__(self, other: SpendRow) -> SpendRow:
         """Both together, with the names of this one."""
         cost = self.cost if other.cost is None else other.cost if self.cost is None else self.cost + other.cost
-        return SpendRow(
-            key=self.key,
-            model=self.model,
-            provider=self.provider,
-            day=self.day,
+        return structs.replace(
+            self,
             calls=self.calls + other.calls,
             failed_calls=self.failed_calls + other.failed_calls,
             estimated_calls=self.estimated_calls + other.estimated_calls,
@@ -121,7 +121,7 @@ def spend(
     statement = f"""
 SELECT {"n.name" if "key" in by else "NULL"}, s.* FROM (
     SELECT {", ".join(f"{column if name in by else 'NULL'} AS {name}" for name, column in _GROUPS.items())},
-        {", ".join(f"CAST(sum(d.{column}) AS bigint)" for column in _SUMS)}, {_estimated_calls(database)}
+        {", ".join(f"CAST(sum(d.{column}) AS bigint)" for column in SUMS)}, {_ESTIMATED_CALLS}
     FROM ({source}) d {buckets} {f"GROUP BY {', '.join(groups)}" if by else "HAVING count(*) > 0"}
 ) s {names}
 """
@@ -182,7 +182,7 @@ def _day_part(database: Database, first: int, end: int, values: dict[str, Any], 
     else:
         days = f"day = {first}" if end == first + 1 else f"day BETWEEN {first} AND {end - 1}"
         condition = f"{days} AND key_id > {ALL_KEYS}"
-    yield f"SELECT day, key_id, bucket_id, {', '.join(_SUMS)} FROM daily WHERE {condition}"
+    yield f"SELECT day, key_id, bucket_id, {', '.join(SUMS)} FROM daily WHERE {condition}"
 
 
 def _row_part(database: Database, name: str, first_at: int, end_at: int, values: dict[str, Any]) -> Iterator[str]:
@@ -192,14 +192,6 @@ def _row_part(database: Database, name: str, first_at: int, end_at: int, values:
     keys = f" AND {database.one_of('key_id', 'keys')}" if "keys" in values else ""
     yield f"""SELECT CAST(at / {DAY_MICROSECONDS} AS integer) AS day, key_id, bucket_id, {_ROW_SUMS} FROM usage
         WHERE at >= :{name}_first AND at < :{name}_end{keys}"""
-
-
-def _estimated_calls(database: Database) -> str:
-    """The sum of calls whose tokens are an estimate."""
-    estimated = [str(number) for (number,) in database.rows("SELECT id FROM buckets WHERE metering = 'estimated'")]
-    if not estimated:
-        return "0"
-    return f"CAST(sum(CASE WHEN d.bucket_id IN ({', '.join(estimated)}) THEN d.calls ELSE 0 END) AS bigint)"
 
 
 def _row(row: Sequence[Any]) -> SpendRow:
@@ -220,7 +212,7 @@ def _row(row: Sequence[Any]) -> SpendRow:
     )
 
 
-_FLUSH_SECONDS = 5.0
+_READ_SECONDS = 5.0
 
 
 class LedgerTotals:
@@ -229,31 +221,34 @@ class LedgerTotals:
     def __init__(self, ledger: UsageLedger, database: OperatorDatabase) -> None:
         self._ledger = ledger
         self._database = database
+        self._exists = False
 
     async def count(self, added: Mapping[Period, Amount]) -> dict[Period, Amount]:
-        """The totals, with what was added. Raises `SharedStoreUnavailable`."""
+        """The totals, with what was added and with nothing that is added later. Raises `SharedStoreUnavailable`."""
+        periods = list(added)
+        self._exists = self._exists or self._database.exists or self._ledger.status.pending_rows > 0
+        if not periods or not self._exists:
+            return dict.fromkeys(periods, NOTHING)
+        reading = asyncio.wrap_future(self._ledger.read(partial(_totals, periods=periods)))
         try:
-            return await BUDGETS.run(self._read, list(added))
+            return await asyncio.wait_for(reading, _READ_SECONDS)
         except StoreError as error:
             raise SharedStoreUnavailable(str(error)) from error
-
-    def _read(self, periods: list[Period]) -> dict[Period, Amount]:
-        if not self._ledger.flush(_FLUSH_SECONDS):
+        except TimeoutError:
             reason = self._ledger.status.problem or "it takes too long"
-            raise SharedStoreUnavailable(f"the usage ledger cannot write: {reason}")
-        totals = dict.fromkeys(periods, NOTHING)
-        if not periods or not self._database.exists:
-            return totals
-        since = start_of(min(period.start for period in periods))
-        clients = list({period.client for period in periods})
-        rows = self._database.run_now(lambda opened: spend(opened, ("key", "day"), since=since, keys=clients))
-        used: dict[str, list[SpendRow]] = {}
-        for row in rows:
-            used.setdefault(row.key or "", []).append(row)
-        return {
-            period: sum((_amount(row) for row in used.get(period.client, ()) if period.has(row.day)), NOTHING)
-            for period in periods
-        }
+            raise SharedStoreUnavailable(f"the usage ledger cannot write: {reason}") from None
+
+
+def _totals(database: Database, periods: Sequence[Period]) -> dict[Period, Amount]:
+    since = start_of(min(period.start for period in periods))
+    clients = list({period.client for period in periods})
+    used: dict[str, list[SpendRow]] = {}
+    for row in spend(database, ("key", "day"), since=since, keys=clients):
+        used.setdefault(row.key or "", []).append(row)
+    return {
+        period: sum((_amount(row) for row in used.get(period.client, ()) if period.has(row.day)), NOTHING)
+        for period in periods
+    }
 
 
 def _amount(row: SpendRow) -> Amount:

@@ -189,7 +189,7 @@ class StoredKeys:
                 if not rows:
                     raise UnknownKey(f"no stored key {identifier[:200]!r}; it was deleted")
                 key = structs.replace(edit(_record(list(rows[0]))), changed_at=now_microseconds())
-                database.execute(db, _UPDATE, revision=revision, **_updated(key))
+                database.execute(db, _UPDATE, revision=revision, **_values(key))
                 write_audit(database, db, change)
                 return revision, key
 
@@ -244,7 +244,3 @@ def _values(key: StoredKey) -> dict[str, Any]:
     values["rules"] = msgspec.json.encode(key.rules).decode()
     values["is_disabled"] = int(key.is_disabled)
     return values
-
-
-def _updated(key: StoredKey) -> dict[str, Any]:
-    return {name: value for name, value in _values(key).items() if name not in ("name", "created_at")}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
 from operator import add, attrgetter
 from typing import Any
 
@@ -29,9 +30,10 @@ ALL_KEYS = 0
 
 _NAMED = ("key", "client_format", "operation", "credential", "model_asked", "outcome", "price_version")
 _PLAIN = ("at", "request_id", "attempt", "status", "seconds", "first_token_seconds", *TOKEN_COLUMNS, "cost")
-_BUCKET = ("provider", "model", "variant", "prompt_above", "prompt_to", "half_hour", "metering")
-_SUMS = ("calls", "failed_calls", "priced_calls", *TOKEN_COLUMNS, "cost_nanodollars")
-_EVERY_CALL = (0, 1 << 62, -1)
+_BUCKET = ("provider", "model", "variant", "metering")
+SUMS = ("calls", "failed_calls", "priced_calls", *TOKEN_COLUMNS, "cost_nanodollars")
+"""The columns of the sums per day."""
+_EVERY_CALL = {"prompt_above": 0, "prompt_to": 1 << 62, "half_hour": -1}
 """What an older version divided buckets by: size of the prompt and half hour of the day."""
 _MAX_CACHED_IDS = 20_000
 _DELETED_AT_ONCE = 5_000
@@ -43,17 +45,11 @@ _tokens_of = attrgetter(*TOKEN_COLUMNS)
 _USAGE_COLUMNS = (*_PLAIN[:-1], "cost_nanodollars", *(f"{name}_id" for name in _NAMED), "bucket_id")
 _KEY_COLUMN = _USAGE_COLUMNS.index("key_id")
 _ADD_TO_DAY = f"""
-INSERT INTO daily (day, key_id, bucket_id, {", ".join(_SUMS)})
-VALUES (:day, :key_id, :bucket_id, {", ".join(f":{column}" for column in _SUMS)})
+INSERT INTO daily (day, key_id, bucket_id, {", ".join(SUMS)})
+VALUES (:day, :key_id, :bucket_id, {", ".join(f":{column}" for column in SUMS)})
 ON CONFLICT (day, key_id, bucket_id) DO UPDATE
-SET {", ".join(f"{column} = daily.{column} + excluded.{column}" for column in _SUMS)}
+SET {", ".join(f"{column} = daily.{column} + excluded.{column}" for column in SUMS)}
 """
-_ADD_NAME = "INSERT INTO names (name) VALUES (:name) ON CONFLICT DO NOTHING"
-_NAME_ID = "SELECT id FROM names WHERE name = :name"
-_ADD_BUCKET = f"""
-INSERT INTO buckets ({", ".join(_BUCKET)}) VALUES ({", ".join(f":{column}" for column in _BUCKET)}) ON CONFLICT DO NOTHING
-"""
-_BUCKET_ID = f"SELECT id FROM buckets WHERE {' AND '.join(f'{column} = :{column}' for column in _BUCKET)}"
 _LAST_ROW = "SELECT last_row FROM writers WHERE name = :name"
 _SET_LAST_ROW = """
 INSERT INTO writers (name, last_row, seen) VALUES (:name, :last, :at)
@@ -67,16 +63,11 @@ class LedgerWriter:
     """Writes rows to one database."""
 
     def __init__(self, database: Database, prices: Callable[[], PriceTable]) -> None:
-        self.database = self._database = database
+        self.database = database
         self._prices = prices
-        self._ids: dict[str, int] = {}
-        self._ids_of: dict[tuple[str, ...], tuple[int, ...]] = {}  # of the names of a row
-        self._buckets: dict[tuple[object, ...], int] = {}
-
-    @property
-    def location(self) -> str:
-        """Where it writes, as people may see it."""
-        return self._database.location
+        self._name_id = lru_cache(_MAX_CACHED_IDS)(partial(find_name, database))
+        self._name_ids = lru_cache(_MAX_CACHED_IDS)(self._find_name_ids)
+        self._bucket_id = lru_cache(_MAX_CACHED_IDS)(self._find_bucket)
 
     def write(self, writer: str, first: int, rows: Sequence[UsageRow]) -> int:
         """Write rows of a writer, numbered from `first`, except those that were written before; how many that were.
@@ -86,7 +77,7 @@ class LedgerWriter:
         for row in rows:
             if not row.price_version:  # of a journal of an older version
                 row.set_cost(self._prices())
-        database, stored = self._database, [self._stored(row) for row in rows]
+        database, stored = self.database, [self._stored(row) for row in rows]
         with database.transaction() as db:
             known = database.execute(db, _LAST_ROW, name=writer)
             written = max(0, known[0][0] - first + 1) if known else 0
@@ -101,7 +92,7 @@ class LedgerWriter:
 
     def delete_before(self, at: int) -> int:
         """Delete some of the rows that ended before a time, and return how many. Sums stay. Also writers not seen for long."""
-        database = self._database
+        database = self.database
         with database.transaction() as db:
             database.execute(db, _DELETE_WRITERS, before=time.time_ns() // 1000 - _WRITER_SECONDS * 1_000_000)
             (before,) = database.execute(db, "SELECT count(*) FROM usage WHERE at < :before", before=at)[0]
@@ -110,51 +101,36 @@ class LedgerWriter:
         return min(int(before), _DELETED_AT_ONCE)
 
     def close(self) -> None:
-        self._database.close()
+        """Close the database."""
+        self.database.close()
 
     def _stored(self, row: UsageRow) -> tuple[Any, ...]:
-        names = _names_of(row)
-        bucket = (row.provider, row.model_served, row.variant, *_EVERY_CALL, row.metering)
-        return (
-            *_plain_of(row),
-            *(self._ids_of.get(names) or self._find_ids(names)),
-            self._buckets.get(bucket) or self._add_bucket(bucket),
-        )
+        bucket = self._bucket_id(row.provider, row.model_served, row.variant, row.metering)
+        return (*_plain_of(row), *self._name_ids(_names_of(row)), bucket)
 
-    def _find_ids(self, names: tuple[str, ...]) -> tuple[int, ...]:
-        found = tuple([self._ids.get(name) or self._add_name(name) for name in names])
-        if len(self._ids_of) >= _MAX_CACHED_IDS:
-            self._ids_of.clear()
-        self._ids_of[names] = found
-        return found
+    def _find_name_ids(self, names: tuple[str, ...]) -> tuple[int, ...]:
+        return tuple(map(self._name_id, names))
 
-    def _add_name(self, name: str) -> int:
-        if len(self._ids) >= _MAX_CACHED_IDS:
-            self._ids.clear()
-        self._ids[name] = find_name(self._database, name)
-        return self._ids[name]
-
-    def _add_bucket(self, bucket: tuple[object, ...]) -> int:
-        database, values = self._database, dict(zip(_BUCKET, bucket, strict=True))
-        with database.connection() as db:
-            found = database.execute(db, _BUCKET_ID, **values)
-            if not found:
-                database.execute(db, _ADD_BUCKET, **values)
-                found = database.execute(db, _BUCKET_ID, **values)
-        if len(self._buckets) >= _MAX_CACHED_IDS:
-            self._buckets.clear()
-        self._buckets[bucket] = found[0][0]
-        return self._buckets[bucket]
+    def _find_bucket(self, *bucket: str) -> int:
+        return _find_id(self.database, "buckets", **_EVERY_CALL, **dict(zip(_BUCKET, bucket, strict=True)))
 
 
 def find_name(database: Database, name: str) -> int:
     """The id of a name, which is stored if it is new."""
+    return _find_id(database, "names", name=name)
+
+
+def _find_id(database: Database, table: str, **values: object) -> int:
+    """The id of the row with these values, which is stored if it is new."""
+    find = f"SELECT id FROM {table} WHERE {' AND '.join(f'{column} = :{column}' for column in values)}"
+    placeholders = ", ".join(f":{column}" for column in values)
+    add = f"INSERT INTO {table} ({', '.join(values)}) VALUES ({placeholders}) ON CONFLICT DO NOTHING"
     # In a transaction of its own: two batches that add names in a different order would wait for each other.
     with database.connection() as db:
-        found = database.execute(db, _NAME_ID, name=name)
+        found = database.execute(db, find, **values)
         if not found:
-            database.execute(db, _ADD_NAME, name=name)
-            found = database.execute(db, _NAME_ID, name=name)
+            database.execute(db, add, **values)
+            found = database.execute(db, find, **values)
     return int(found[0][0])
 
 
@@ -168,9 +144,9 @@ def _sums_per_day(rows: Sequence[UsageRow], stored: Sequence[tuple[Any, ...]]) -
         known = sums.get(group)
         sums[group] = [*added] if known is None else [*map(add, known, added)]
     for (day, _, bucket_id), of_key in list(sums.items()):
-        total = sums.setdefault((day, ALL_KEYS, bucket_id), [0] * len(_SUMS))
+        total = sums.setdefault((day, ALL_KEYS, bucket_id), [0] * len(SUMS))
         sums[day, ALL_KEYS, bucket_id] = [*map(add, total, of_key)]
     return [
-        {"day": day, "key_id": key_id, "bucket_id": bucket_id, **dict(zip(_SUMS, map(int, numbers), strict=True))}
+        {"day": day, "key_id": key_id, "bucket_id": bucket_id, **dict(zip(SUMS, map(int, numbers), strict=True))}
         for (day, key_id, bucket_id), numbers in sorted(sums.items())
     ]

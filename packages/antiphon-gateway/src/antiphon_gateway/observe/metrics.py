@@ -7,9 +7,9 @@ configuration or a closed list.
 Workers share their counts through `WorkerFiles`, and a scrape of any worker returns the sum. The states of credentials and
 of the shared store are reported per worker, because each worker has its own.
 
-A family (`Counter`, `Gauge`, `Histogram`) has a series of numbers per set of label values: one number, or bucket counts and their
-sum. Series with the same labels add up number by number, so workers are merged by one rule. Above a limit values go to a series
-whose labels are all `other`. Nothing here locks; a worker counts in the thread of its event loop.
+A `Family` (a counter or a gauge, or a `Histogram`) has a series of numbers per set of label values: one number, or bucket counts
+and their sum. Series with the same labels add up number by number, so workers are merged by one rule. Above a limit values go to
+a series whose labels are all `other`. Nothing here locks; a worker counts in the thread of its event loop.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from typing import TYPE_CHECKING, ClassVar, TypeAlias, get_args
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 import msgspec
 from msgspec import Struct
@@ -38,30 +38,39 @@ if TYPE_CHECKING:
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 OTHER = "other"
 
+Kind: TypeAlias = Literal["counter", "gauge", "histogram"]
 Rows: TypeAlias = dict[tuple[str, ...], list[float]]
+_Labels: TypeAlias = tuple[str, str, str, str, int, bool, str]
 
-_MAX_SERIES = 2000
 _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
 class Family:
-    """What the three kinds share: rows by label values, their limit, and their text."""
+    """A metric: its rows by label values, their limit, and their text. A counter only grows; a gauge goes up and down."""
 
-    kind: ClassVar[str]
+    most_rows = 2000
 
-    def __init__(self, name: str, help_text: str, labels: Sequence[str] = (), *, most_rows: int = _MAX_SERIES) -> None:
+    def __init__(self, kind: Kind, name: str, help_text: str, labels: Sequence[str] = ()) -> None:
+        self.kind = kind
         self.name = name
         self.help_text = help_text
         self.labels = tuple(labels)
         self.rows: Rows = {}
-        self._most_rows = most_rows
         self._width = 1
 
     def series(self, labels: tuple[str, ...]) -> list[float]:
         """The row of these label values; a new one if there is none and the limit allows it."""
-        if labels not in self.rows and len(self.rows) >= self._most_rows:
+        if labels not in self.rows and len(self.rows) >= self.most_rows:
             labels = (OTHER,) * len(self.labels)
         return self.rows.setdefault(labels, [0.0] * self._width)
+
+    def add(self, labels: tuple[str, ...] = (), amount: float = 1) -> None:
+        """Add one, or `amount`."""
+        (self.rows.get(labels) or self.series(labels))[0] += amount
+
+    def set(self, labels: tuple[str, ...], value: float) -> None:
+        """Set it to `value`."""
+        self.series(labels)[0] = value
 
     def text(self, rows: Mapping[tuple[str, ...], Sequence[float]]) -> str:
         """Rows of this family, as a scrape reads them."""
@@ -81,33 +90,11 @@ class Family:
         return f"{{{','.join(pairs)}}}" if pairs else ""
 
 
-class Counter(Family):
-    """A number that only grows."""
-
-    kind = "counter"
-
-    def add(self, labels: tuple[str, ...] = (), amount: float = 1) -> None:
-        """Add one, or `amount`."""
-        (self.rows.get(labels) or self.series(labels))[0] += amount
-
-
-class Gauge(Family):
-    """A number that goes up and down."""
-
-    kind = "gauge"
-
-    def set(self, labels: tuple[str, ...], value: float) -> None:
-        """Set it to `value`."""
-        self.series(labels)[0] = value
-
-
 class Histogram(Family):
     """How many observations fell under each of some fixed bounds, and their sum."""
 
-    kind = "histogram"
-
     def __init__(self, name: str, help_text: str, labels: Sequence[str], bounds: Sequence[float]) -> None:
-        super().__init__(name, help_text, labels)
+        super().__init__("histogram", name, help_text, labels)
         self._bounds = tuple(bounds)
         self._width = len(bounds) + 2
 
@@ -191,21 +178,6 @@ class _Snapshot(Struct, frozen=True):
     families: dict[str, list[tuple[tuple[str, ...], list[float]]]]
 
 
-class _Series:
-    """The rows that requests with the same labels count in: one lookup for each request."""
-
-    __slots__ = ("labels", "requests", "rows", "seconds")
-
-    def __init__(
-        self, labels: tuple[str, str, str, str, int, bool, str], requests: list[float], seconds: list[float]
-    ) -> None:
-        self.labels = labels
-        self.requests = requests
-        self.seconds = seconds
-        self.rows: dict[str, list[float]] = {}
-        """Those that not every request counts in: overhead, attempts, and tokens by their kind."""
-
-
 class Metrics:
     """Everything the gateway counts. `snapshots` shares it among workers; `models` are the names of the routes."""
 
@@ -221,16 +193,20 @@ class Metrics:
         self._snapshots = snapshots
         self._has_ended = False
         self._families: dict[str, Family] = {}
-        self._series: dict[tuple[str, str, str, str, int, bool, str], _Series] = {}
-        self._counters: dict[str, Counter] = {}
-        self._gauges: dict[str, Gauge] = {}
+        self._known: dict[_Labels, dict[str, list[float]]] = {}
+        """The rows that requests with the same labels count in: one lookup for each request."""
         self._times: dict[str, Histogram] = {}
-        for name, (labels, text) in _TEXTS.items():
-            self._register(name, labels.split(), text)
-        self._gauges["workers"].set((version,), 1)
+        for name, (labels, text) in _TEXTS.items():  # as everywhere, the name of a metric says its kind
+            full_name, bounds = f"antiphon_{name}", _BOUNDS.get(name, _SECONDS)
+            if name.endswith("_seconds"):
+                self._families[name] = self._times[name] = Histogram(full_name, text, labels.split(), bounds)
+            else:
+                kind: Kind = "counter" if name.endswith("_total") else "gauge"
+                self._families[name] = Family(kind, full_name, text, labels.split())
+        self._families["workers"].set((version,), 1)
         for outcome in ("applied", "refused"):
-            self._counters["reloads_total"].series((outcome,))
-        for single in (self._counters["log_failures_total"], self._gauges["connections"]):
+            self._families["reloads_total"].series((outcome,))
+        for single in (self._families["log_failures_total"], self._families["connections"]):
             single.series(())
         self.traffic = Traffic()
         """Open connections and requests in progress. The listeners count them."""
@@ -249,7 +225,7 @@ class Metrics:
             return next((name for name in routes if name == model or fnmatchcase(model, name)), OTHER)
 
         self._route = lru_cache(_ROUTE_CACHE_SIZE)(route)
-        self._series.clear()
+        self._known.clear()
 
     def add(self, records: Sequence[Record]) -> None:
         """Count finished requests."""
@@ -264,16 +240,15 @@ class Metrics:
                 record.streams,
                 record.key,
             )
-            series = self._series.get(labels) or self._new_series(labels)
+            rows = self._known.get(labels) or self._new_rows(labels)
             seconds, waited, usage, attempts = record.seconds, record.waiting_seconds, record.usage, record.attempts
-            rows = series.rows
-            series.requests[0] += 1
-            row = series.seconds
+            rows["requests"][0] += 1
+            row = rows["seconds"]
             row[bisect_left(_SECONDS, seconds)] += 1
             row[-1] += seconds
             if record.is_timed and record.client_format != CHAT_PAGE:  # a call of the page has no overhead
                 overhead = seconds - waited if seconds > waited else 0.0
-                row = rows.get("overhead") or self._add_row(series, "overhead")
+                row = rows.get("overhead") or self._add_row(labels, "overhead")
                 row[bisect_left(_OVERHEAD_SECONDS, overhead)] += 1
                 row[-1] += overhead
             if record.first_token_seconds is not None:
@@ -287,111 +262,106 @@ class Metrics:
                     ("reasoning", usage.reasoning_tokens),
                 ):
                     if count:
-                        (rows.get(kind) or self._add_row(series, kind))[0] += count
+                        (rows.get(kind) or self._add_row(labels, kind))[0] += count
             if len(attempts) == 1 and attempts[0].error is None:
-                (rows.get("attempts") or self._add_row(series, "attempts"))[0] += 1
+                (rows.get("attempts") or self._add_row(labels, "attempts"))[0] += 1
             elif attempts:
                 self._count_attempts(attempts)
             if record.repairs or record.losses:
                 self._count_changes(record)
 
-    add_refused = add
-
-    def _new_series(self, labels: tuple[str, str, str, str, int, bool, str]) -> _Series:
-        """The rows that requests with these labels count in."""
+    def _new_rows(self, labels: _Labels) -> dict[str, list[float]]:
+        """The rows that every request with these labels counts in."""
         client_format, upstream_format, provider, model, status, streams, key = labels
         stream_label = "true" if streams else "false"
         names = (client_format, upstream_format, provider, model, str(status), stream_label, key)
-        series = _Series(
-            labels,
-            self._counters["requests_total"].series(names),
-            self._times["request_seconds"].series((client_format, provider, model)),
-        )
-        if len(self._series) >= _MAX_CACHED:
-            self._series.clear()
-        self._series[labels] = series
-        return series
+        if len(self._known) >= _MAX_CACHED:
+            self._known.clear()
+        rows = self._known[labels] = {
+            "requests": self._families["requests_total"].series(names),
+            "seconds": self._times["request_seconds"].series((client_format, provider, model)),
+        }
+        return rows
 
-    def _add_row(self, series: _Series, name: str) -> list[float]:
-        client_format, upstream_format, provider, model, _, _, key = series.labels
+    def _add_row(self, labels: _Labels, name: str) -> list[float]:
+        """A row that only some of them count in: overhead, attempts, and tokens by their kind."""
+        client_format, upstream_format, provider, model, _, _, key = labels
         if name == "overhead":
             row = self._times["overhead_seconds"].series((client_format, upstream_format))
         elif name == "attempts":
-            row = self._counters["upstream_attempts_total"].series((provider,))
+            row = self._families["upstream_attempts_total"].series((provider,))
         else:
-            row = self._counters["tokens_total"].series((name, provider, model, key))
-        series.rows[name] = row
+            row = self._families["tokens_total"].series((name, provider, model, key))
+        self._known[labels][name] = row
         return row
 
     def _count_attempts(self, attempts: Sequence[Attempt]) -> None:
         for attempt in attempts:
-            self._counters["upstream_attempts_total"].add((attempt.provider,))
+            self._families["upstream_attempts_total"].add((attempt.provider,))
             if attempt.error is not None:
-                self._counters["upstream_failures_total"].add((attempt.provider, attempt.error.kind))
+                self._families["upstream_failures_total"].add((attempt.provider, attempt.error.kind))
 
     def _count_changes(self, record: Record) -> None:
         for action in record.repairs:
-            self._counters["repairs_total"].add((action.kind,))
+            self._families["repairs_total"].add((action.kind,))
         for loss in record.losses:
-            self._counters["losses_total"].add((self._loss_label(loss.what),))
+            self._families["losses_total"].add((self._loss_label(loss.what),))
 
     def tool_call(self, tool: str, outcome: str, seconds: float) -> None:
         """A tool call of the chat page ended. `tool` is empty if there is none of that name: models invent them."""
-        self._counters["tool_calls_total"].add((tool or OTHER, outcome))
+        self._families["tool_calls_total"].add((tool or OTHER, outcome))
         self._times["tool_seconds"].observe((tool or OTHER,), seconds)
 
     def reloaded(self, *, is_applied: bool) -> None:
         """The configuration was reloaded or rejected."""
-        self._counters["reloads_total"].add(("applied" if is_applied else "refused",))
+        self._families["reloads_total"].add(("applied" if is_applied else "refused",))
 
     def log_failed(self) -> None:
         """A log line could not be written."""
-        self._counters["log_failures_total"].add()
+        self._families["log_failures_total"].add()
 
     def set_credentials(self, credentials: Mapping[str, Sequence[CredentialStatus]]) -> None:
         """Set the states of the credentials of each provider."""
         worker = self._worker
-        self._gauges["credentials"].rows.clear()
+        self._families["credentials"].rows.clear()
         for provider, statuses in credentials.items():
             for state in STATES:
-                self._gauges["credentials"].set(
+                self._families["credentials"].set(
                     (worker, provider, state), sum(status.health.state == state for status in statuses)
                 )
 
     def set_circuits(self, circuits: Sequence[CircuitStatus]) -> None:
         """Set the circuits that are not closed."""
-        self._gauges["circuits_open"].rows.clear()
+        self._families["circuits_open"].rows.clear()
         for circuit in circuits:
-            self._gauges["circuits_open"].set(
+            self._families["circuits_open"].set(
                 (self._worker, circuit.target.provider, circuit.target.model, circuit.state), 1
             )
 
     def set_store_up(self, *, is_unavailable: bool) -> None:
         """Set whether the shared store is available."""
-        self._gauges["shared_store_up"].set((self._worker,), 0 if is_unavailable else 1)
+        self._families["shared_store_up"].set((self._worker,), 0 if is_unavailable else 1)
 
     def set_ledger(self, status: LedgerStatus) -> None:
         """Set the state of the usage ledger of this process."""
-        self._counters["ledger_rows_total"].series(())[0] = status.written_rows
-        self._counters["ledger_rows_lost_total"].series(())[0] = status.lost_rows
-        self._counters["ledger_write_errors_total"].series(())[0] = status.write_errors
-        self._gauges["ledger_rows_pending"].set((), status.pending_rows)
+        self._families["ledger_rows_total"].set((), status.written_rows)
+        self._families["ledger_rows_lost_total"].set((), status.lost_rows)
+        self._families["ledger_write_errors_total"].set((), status.write_errors)
+        self._families["ledger_rows_pending"].set((), status.pending_rows)
 
     def add_spend(self, spent: Mapping[Label, Spent]) -> None:
         """Add what rows of the ledger used, by provider, requested model and key."""
         for (provider, requested, key), sums in spent.items():
             model = self._route(requested)
-            self._counters["ledger_tokens_total"].add(("prompt", provider, model, key), sums.prompt_tokens)
-            self._counters["ledger_tokens_total"].add(("completion", provider, model, key), sums.completion_tokens)
+            self._families["ledger_tokens_total"].add(("prompt", provider, model, key), sums.prompt_tokens)
+            self._families["ledger_tokens_total"].add(("completion", provider, model, key), sums.completion_tokens)
             if sums.calls > sums.unpriced_calls:
-                self._counters["ledger_cost_dollars_total"].add((provider, model, key), sums.nanodollars / 1e9)
+                self._families["ledger_cost_dollars_total"].add((provider, model, key), sums.nanodollars / 1e9)
             if sums.unpriced_calls:
-                self._counters["ledger_unpriced_calls_total"].add((provider, model, key), sums.unpriced_calls)
+                self._families["ledger_unpriced_calls_total"].add((provider, model, key), sums.unpriced_calls)
 
-    def render(self, credentials: Mapping[str, Sequence[CredentialStatus]] | None = None) -> bytes:
-        """The text of a scrape: the sum over all workers. `credentials` are their present states, by provider."""
-        if credentials is not None:
-            self.set_credentials(credentials)
+    def render(self) -> bytes:
+        """The text of a scrape: the sum over all workers."""
         self.share()
         others = self._snapshots.read_others("metrics", _Snapshot) if self._snapshots is not None else ()
         snapshots = [self._snapshot(), *others]
@@ -407,7 +377,7 @@ class Metrics:
         return "".join(text).encode("utf-8", "replace")
 
     def share(self) -> None:
-        """Publish this worker's counts to the other workers. Called every second by `publish_forever`."""
+        """Publish this worker's counts to the other workers. Called every second by `share_forever`."""
         if self._snapshots is not None:
             self._snapshots.write("metrics", msgspec.json.encode(self._snapshot()))
 
@@ -421,25 +391,13 @@ class Metrics:
         return self._snapshots.worker if self._snapshots is not None else ""
 
     def _snapshot(self) -> _Snapshot:
-        self._gauges["requests_in_flight"].set((), self.traffic.requests_in_progress)
-        self._gauges["connections"].set((), self.traffic.connections)
+        self._families["requests_in_flight"].set((), len(self.traffic.busy))
+        self._families["connections"].set((), len(self.traffic.connections))
         families = {name: list(family.rows.items()) for name, family in self._families.items()}
         return _Snapshot(self._clock(), self._has_ended, families)
 
     def _loss_label(self, what: str) -> str:
-        rows = self._counters["losses_total"].rows
+        rows = self._families["losses_total"].rows
         if (what,) in rows:
             return what
         return what if len(rows) < _MAX_LOSS_LABELS and _WORD.fullmatch(what) else OTHER
-
-    def _register(self, name: str, labels: list[str], text: str) -> None:
-        """Make a metric. As everywhere, its name says its kind."""
-        family: Family
-        full_name = f"antiphon_{name}"
-        if name.endswith("_total"):
-            family = self._counters[name] = Counter(full_name, text, labels)
-        elif name.endswith("_seconds"):
-            family = self._times[name] = Histogram(full_name, text, labels, _BOUNDS.get(name, _SECONDS))
-        else:
-            family = self._gauges[name] = Gauge(full_name, text, labels)
-        self._families[full_name] = family

@@ -19,11 +19,11 @@ from datetime import UTC, datetime
 from functools import partial
 
 import msgspec
-from msgspec import Struct, field, structs
+from msgspec import Struct, field
 
 from antiphon.errors import StoreBusy
 from antiphon.providers.call import Attempt
-from antiphon_gateway.observe.record import CLIENT_ERRORS, CacheRecord, Outcome, Record, request_outcome
+from antiphon_gateway.observe.record import CLIENT_ERRORS, CacheRecord, Outcome, Record
 from antiphon_gateway.share.workers import WorkerFiles
 from antiphon_gateway.threads import RECORDS
 
@@ -70,7 +70,7 @@ class AttemptRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
             credential=attempt.credential,
             status=attempt.status,
             seconds=attempt.seconds,
-            error=_truncate(f"{error.kind}: {error.message}") if error is not None else "",
+            error=_truncate(str(error)) if error is not None else "",
         )
 
 
@@ -109,11 +109,6 @@ class RequestRecord(Struct, frozen=True, kw_only=True):
     cache: CacheRecord | None = None
     """What the cache doctor found, if it is on."""
     outcome: Outcome = "answered"
-    """How it ended. Computed."""
-
-    def __post_init__(self) -> None:
-        outcome = request_outcome(self.status, self.error.partition(":")[0], was_sent=bool(self.attempts))
-        structs.force_setattr(self, "outcome", outcome)
 
     @classmethod
     def of(cls, record: Record) -> RequestRecord:
@@ -144,8 +139,9 @@ class RequestRecord(Struct, frozen=True, kw_only=True):
             attempts=tuple([AttemptRecord.of(attempt) for attempt in record.attempts[-_MAX_LINES:]]),
             fallbacks=_bounded_lines(record.fallbacks) if record.fallbacks else (),
             began_early=record.began_early,
-            error=_truncate(f"{error.kind}: {error.message}") if error is not None else "",
+            error=_truncate(str(error)) if error is not None else "",
             cache=None if record.cache is None else record.cache_record,
+            outcome=record.outcome,
         )
 
 
@@ -217,7 +213,7 @@ class RecentRequests:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._last: deque[RequestRecord | Record] = deque(maxlen=most)
-        self._refused: deque[RequestRecord] = deque(maxlen=MAX_REFUSED)
+        self._refused: deque[RequestRecord | Record] = deque(maxlen=MAX_REFUSED)
         self._has_new_refusals = False
         self._minutes: dict[int, Minute] = {}
         self._most = most
@@ -227,20 +223,20 @@ class RecentRequests:
         self._shared: deque[msgspec.Raw] = deque(maxlen=most)  # what the other workers can read, encoded
 
     def add(self, records: Sequence[Record]) -> None:
-        """Add finished requests. Without texts of unknown length what is shown of one is made when it is asked for."""
+        """Add finished requests. Without texts of unknown length what is shown of one is made when it is asked for.
+
+        Those that were not admitted do not displace others.
+        """
         for record in records:
             has_texts = record.error is not None or record.repairs or record.losses or len(record.attempts) > 1
             kept = RequestRecord.of(record) if has_texts else record
-            self._last.append(kept)
-            if self._snapshots is not None:
-                self._unshared.append(kept)
-            (self._minutes.get(int(record.ended_at) // 60 * 60) or self._new_minute(record)).add(record)
-
-    def add_refused(self, records: Sequence[Record]) -> None:
-        """Add refused requests, some of any number: they do not displace other requests."""
-        for record in records:
-            self._refused.append(RequestRecord.of(record))
-            self._has_new_refusals = True
+            if not record.is_admitted:
+                self._refused.append(kept)
+                self._has_new_refusals = True
+            else:
+                self._last.append(kept)
+                if self._snapshots is not None:
+                    self._unshared.append(kept)
             (self._minutes.get(int(record.ended_at) // 60 * 60) or self._new_minute(record)).add(record)
 
     def _new_minute(self, record: Record) -> Minute:
@@ -268,7 +264,7 @@ class RecentRequests:
         return Activity(records[: -self._most - len(self._refused) - 1 : -1], list(hour.values()), len(activities))
 
     async def share(self) -> None:
-        """Publish this worker's activity to the other workers, if it changed. Called every second by `publish_forever`."""
+        """Publish this worker's activity to the other workers, if it changed. Called every second by `share_forever`."""
         if self._snapshots is None or not (self._unshared or self._has_new_refusals):
             return
         self._has_new_refusals = False
@@ -281,7 +277,7 @@ class RecentRequests:
     def _publish(self, snapshots: WorkerFiles, fresh: Iterable[RequestRecord | Record]) -> None:
         """Write the records, in a thread. Only the new ones are encoded."""
         self._shared.extend([msgspec.Raw(msgspec.json.encode(_record(each))) for each in fresh])
-        refused = [msgspec.Raw(msgspec.json.encode(each)) for each in list(self._refused)]
+        refused = [msgspec.Raw(msgspec.json.encode(_record(each))) for each in list(self._refused)]
         activity = _EncodedActivity([*self._shared, *refused], list(self._minutes.values()))
         snapshots.write("recent", msgspec.json.encode(activity))
 

@@ -31,7 +31,6 @@ from antiphon.prices.table import PriceTable
 from antiphon.providers.call import CallReport
 from antiphon.wire.delta import Failed, Finished, ModelOutputDelta, PartDelta, Started, UsageReported, is_visible
 from antiphon.wire.output import ProviderError
-from antiphon_gateway.config.references import load_cache_watch
 from antiphon_gateway.ledger.journal import Metering, UsageRow
 
 
@@ -72,12 +71,6 @@ class CacheWatch(Protocol):
         """Examine a body later. `client` is the key whose conversations it may belong to."""
 
 
-def open_cache_watch() -> CacheWatch:
-    """The cache doctor. Raises `ExtraMissing` if it is not installed."""
-    watch: CacheWatch = load_cache_watch().CacheWatch()
-    return watch
-
-
 Outcome: TypeAlias = Literal["answered", "refused", "failed", "cancelled"]
 Charge: TypeAlias = Literal["tokens", "free", "unknown"]
 """What a provider charges for a request that reports no usage: tokens that can be estimated, nothing, or what is not known."""
@@ -102,20 +95,6 @@ _NO_USAGE = TokenUsage()
 _PRICED_TIERS = frozenset({"flex", "priority", "fast"})
 
 
-def request_outcome(status: int, error_kind: str, *, was_sent: bool) -> Outcome:
-    """How a request ended, whatever status its head had: the head of a stream is sent before its end is known.
-
-    `refused` is the client's fault; a provider's rate limit is not. `was_sent`: whether a provider was asked.
-    """
-    if status == CLIENT_LEFT:
-        return "cancelled"
-    if status < 400:
-        if not error_kind:
-            return "answered"
-        return "refused" if error_kind in CLIENT_ERRORS else "failed"
-    return "refused" if status < 500 and not (status == 429 and was_sent) else "failed"
-
-
 class Record(CallReport, kw_only=True):
     """One request. `waiting_seconds` of it were spent waiting for others; the rest of `seconds` is the gateway's own."""
 
@@ -135,6 +114,8 @@ class Record(CallReport, kw_only=True):
     error: ProviderError | None = None
     defect: Exception | None = None
     """The exception that ended it, if that was a defect of ours; the log line has its traceback."""
+    is_admitted: bool = True
+    """False if its client is not known, or over a limit: there may be any number of these."""
     client_left: bool = False
     """Whether the client disconnected before the end."""
     began_early: bool = False
@@ -213,11 +194,17 @@ class Record(CallReport, kw_only=True):
 
     @property
     def outcome(self) -> Outcome:
-        """How it ended."""
-        if self.error is None and self.status < 400:
-            return "answered"
-        kind = self.error.kind if self.error is not None else ""
-        return request_outcome(self.status, kind, was_sent=bool(self.attempts))
+        """How it ended, whatever status its head had: the head of a stream is sent before its end is known.
+
+        `refused` is the client's fault; a provider's rate limit is not.
+        """
+        if self.status == CLIENT_LEFT:
+            return "cancelled"
+        if self.status < 400:
+            if self.error is None:
+                return "answered"
+            return "refused" if self.error.kind in CLIENT_ERRORS else "failed"
+        return "refused" if self.status < 500 and not (self.status == 429 and self.attempts) else "failed"
 
     @property
     def cache_record(self) -> CacheRecord | None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import TypeAlias
 
 from antiphon.http.server.application import Traffic
 from antiphon.logs import lines_written_together
@@ -34,14 +34,8 @@ _PUBLISH_SECONDS = 0.02
 _MAX_UNPUBLISHED = 32
 
 
-class Sink(Protocol):
-    """Something that wants to know of every finished request."""
-
-    def add(self, records: Sequence[Record]) -> None:
-        """These requests have ended."""
-
-    def add_refused(self, records: Sequence[Record]) -> None:
-        """These were refused, some of any number: their client is not known, or over a limit."""
+Sink: TypeAlias = Callable[[Sequence[Record]], None]
+"""Gets every finished request."""
 
 
 class Recorder:
@@ -69,16 +63,16 @@ class Recorder:
         if (self._ledger is not None or key.is_limited) and record.attempts:
             rows = usage_rows(record, prices)
             if self._ledger is not None:
-                self._ledger.add_all(rows, record.sent or ())
+                self._ledger.add(rows, record.sent or ())
             if key.is_limited:
                 self._accounts.charge(key, tokens_of(rows), sum(row.cost or 0 for row in rows))
         elif record.sent and self._ledger is not None:
-            self._ledger.add_all((), record.sent)
+            self._ledger.add((), record.sent)
         self._unpublished.append(record)
         if record.defect is not None or len(self._unpublished) >= _MAX_UNPUBLISHED:
             self.publish()  # the traceback of a defect is dropped when this returns
         elif not self._is_publishing_soon:
-            if self._traffic.requests_in_progress <= 1:
+            if len(self._traffic.busy) <= 1:
                 self.publish()
             else:
                 self._is_publishing_soon = True
@@ -103,8 +97,9 @@ class Recorder:
 
         `is_logged`: the limit that refused it has a line.
         """
+        record.is_admitted = False
         for sink in self._sinks:
-            sink.add_refused((record,))
+            sink((record,))
         if not is_logged:
             self._refusals.add_unknown(record, peer)
 
@@ -114,10 +109,10 @@ class Recorder:
         if len(records) > 1:
             with lines_written_together():
                 for sink in self._sinks:
-                    sink.add(records)
+                    sink(records)
         elif records:
             for sink in self._sinks:
-                sink.add(records)
+                sink(records)
 
     def close(self) -> None:
         """The process ends: write what waits for it."""

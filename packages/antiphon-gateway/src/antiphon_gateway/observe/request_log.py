@@ -1,81 +1,44 @@
 """The log lines of a finished request: one with every fact as a field, and a warning for each problem upstream.
 
-`LOG_FIELDS` is the list of fields; docs/gateway/monitoring.md has the same, compared by a test. A fact that does not apply
-(the error of an answered request) is left out. On the console the text of the line has the main facts, and the fields only
-the rest. The line of a request is a warning if the request failed; a client's own mistake is not. Two facts get a warning of
-their own, once per request, because an operator has to act on them: an upstream key that was rejected, and a fallback. The
-line of a request that a defect of ours ended is an error with the traceback.
+docs/gateway/monitoring.md says what each field means; a test compares it with what is written. A fact that does not apply (the
+error of an answered request) is left out. On the console the text of the line has the main facts, and the fields only the rest.
+The line of a request is a warning if the request failed; a client's own mistake is not. Two facts get a warning of their own,
+once per request, because an operator has to act on them: an upstream key that was rejected, and a fallback. The line of a
+request that a defect of ours ended is an error with the traceback.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from antiphon.logs import is_for_people, log_request
-from antiphon.providers.call import Attempt, Fallback
+from antiphon.providers.call import Attempt
 from antiphon_gateway.observe.record import Record
-
-LOG_FIELDS: Mapping[str, str] = {
-    "request_id": "the id of the request",
-    "status": "the HTTP status that the client got",
-    "outcome": "`answered`, `refused`, `failed` or `cancelled`; the truth where a stream failed after its 200",
-    "operation": "`chat`, `embeddings`, the kind of a request that is passed on, or what else was asked for (`list_models`, …)",
-    "client_format": "the format of the client",
-    "key": "the name of the client key",
-    "model": "the requested model",
-    "provider": "the provider that was asked last",
-    "target_model": "the model that was asked there",
-    "streamed": "whether the client asked for a stream",
-    "attempts": "how many requests were sent upstream",
-    "seconds": "time to the last byte of the response",
-    "overhead_ms": "the gateway's own part of that time, in milliseconds",
-    "repairs": "what was repaired, as a list of texts",
-    "losses": "what could not be translated, as a list of texts",
-    "upstream_format": "the format of the provider",
-    "credential": "the upstream key of the last attempt, by its source",
-    "ttft_seconds": "time to the first content of the response",
-    "input_tokens": "tokens of the prompt, with the cached ones",
-    "output_tokens": "tokens of the completion, with reasoning",
-    "cache_read_tokens": "tokens read from the provider's cache",
-    "cache_write_tokens": "tokens written to the provider's cache",
-    "reasoning_tokens": "tokens of reasoning",
-    "attempt_outcomes": "each attempt (provider, model, credential, status, seconds, error), if one failed",
-    "fallback_reason": "which target was left for which one, and the error that caused it",
-    "began_early": "true if the client got the head of the stream before a provider answered (`hold_seconds`)",
-    "cache_doctor": "what the [cache doctor](cache-doctor.md) found, if it is on: verdict, tokens, first differing field",
-    "error_kind": "the kind of the error, such as `rate_limit`",
-    "error": "the text of the error",
-}
-"""The fields of the line of a request, in their order, and what each means."""
 
 _LONGEST_ERROR = 1000
 
 logger = logging.getLogger("antiphon.gateway")
 
 
-class RequestLog:
-    """The lines of finished requests."""
-
-    def add(self, records: Sequence[Record]) -> None:
-        """Write the lines of these requests."""
-        for record in records:
-            attempts = record.attempts
-            if record.fallbacks or len(attempts) > 1 or (attempts and attempts[0].error is not None):
-                warn_about_upstreams(record.request_id, attempts, record.fallbacks)
-            if record.defect is not None:
-                _log_defect(record)
-                continue
-            is_answered = record.error is None and record.status < 400
-            level = logging.INFO if is_answered or record.outcome != "failed" else logging.WARNING
-            if logger.isEnabledFor(level):
-                _log(record, level)
-
-    def add_refused(self, records: Sequence[Record]) -> None:
-        """Refusals of any number have lines of their own (`RefusalLog`)."""
+def log_requests(records: Sequence[Record]) -> None:
+    """Write the lines of finished requests. Those that were not admitted have lines of their own (`RefusalLog`)."""
+    for record in records:
+        if not record.is_admitted:
+            continue
+        attempts = record.attempts
+        if record.fallbacks or len(attempts) > 1 or (attempts and attempts[0].error is not None):
+            _warn_about_upstreams(record)
+        if record.defect is not None:
+            _log_defect(record)
+            continue
+        is_answered = record.error is None and record.status < 400
+        level = logging.INFO if is_answered or record.outcome != "failed" else logging.WARNING
+        if logger.isEnabledFor(level):
+            _log(record, level)
 
 
 def _log_defect(record: Record) -> None:
@@ -154,11 +117,12 @@ def _further_fields(record: Record, fields: dict[str, Any]) -> dict[str, Any]:
     return fields
 
 
-def warn_about_upstreams(request_id: str, attempts: Sequence[Attempt], fallbacks: Sequence[Fallback]) -> None:
+def _warn_about_upstreams(record: Record) -> None:
     """A warning for each upstream key that was rejected, and one if a fallback was used."""
+    fallbacks = record.fallbacks
     rejected = {
         (attempt.provider, attempt.credential): attempt
-        for attempt in attempts
+        for attempt in record.attempts
         if attempt.error is not None and attempt.error.kind == "authentication" and attempt.credential
     }
     for attempt in rejected.values():
@@ -169,7 +133,7 @@ def warn_about_upstreams(request_id: str, attempts: Sequence[Attempt], fallbacks
             attempt.credential,
             status,
             extra={
-                "request_id": request_id,
+                "request_id": record.request_id,
                 "event": "key_rejected",
                 "provider": attempt.provider,
                 "credential": attempt.credential,
@@ -183,7 +147,7 @@ def warn_about_upstreams(request_id: str, attempts: Sequence[Attempt], fallbacks
             fallbacks[0].failed,
             fallbacks[-1].target,
             extra={
-                "request_id": request_id,
+                "request_id": record.request_id,
                 "event": "fallback",
                 "failed_target": fallbacks[0].failed,
                 "target": fallbacks[-1].target,

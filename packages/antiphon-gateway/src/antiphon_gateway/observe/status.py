@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
@@ -23,6 +23,7 @@ from antiphon.errors import AntiphonError
 from antiphon.history.sql.database import Database
 from antiphon.providers.keys.health import CredentialStatus
 from antiphon.providers.keys.target_health import CircuitStatus
+from antiphon_gateway.config.reload import ReloadResult
 from antiphon_gateway.ledger.database import OperatorDatabase
 from antiphon_gateway.ledger.search import AttemptPage, RequestFilter, search_attempts
 from antiphon_gateway.ledger.spend import RecentSpend, SpendRow, spend
@@ -190,14 +191,6 @@ async def search_ledger(
         return LedgerSearch(problem=str(error))
 
 
-class ReloadResult(Struct, frozen=True, kw_only=True):
-    """The last reload. After a rejected one the old configuration stays in use; `problems` are the reasons."""
-
-    time: datetime
-    is_applied: bool
-    problems: tuple[str, ...] = ()
-
-
 class ServerStatus(Struct, frozen=True, kw_only=True):
     """The gateway itself. `workers` is the number of workers so far, including those that ended."""
 
@@ -288,9 +281,7 @@ def build_status(
     return Status(
         server=server,
         uptime_seconds=max(0.0, (now - server.started).total_seconds()),
-        credentials=tuple(
-            credential_row(provider, status, now) for provider, statuses in credentials.items() for status in statuses
-        ),
+        credentials=tuple(credential_rows(credentials, now)),
         circuits=tuple(_circuit_row(circuit, now) for circuit in circuits),
         models=tuple(ModelRow(name, tuple(targets)) for name, targets in models.items()),
         hour={
@@ -319,32 +310,32 @@ def _numbers(minute: Minute) -> dict[str, object]:
     }
 
 
-def credential_row(provider: str, status: CredentialStatus, now: datetime) -> CredentialRow:
-    """The health of a provider's key, with times instead of seconds."""
-    error, health = status.last_error, status.health
-    return CredentialRow(
-        provider=provider,
-        name=status.name,
-        masked=status.masked,
-        state=health.state,
-        until=_until(health.seconds, now),
-        resting=tuple(
-            CoolingModel(model, held.state, _until(held.seconds, now)) for model, held in status.models.items()
-        ),
-        calls=status.calls,
-        successes=status.successes,
-        failures=status.failures,
-        last_error=f"{error.kind}: {error.message}" if error is not None else "",
-    )
+def credential_rows(credentials: Mapping[str, Sequence[CredentialStatus]], now: datetime) -> Iterator[CredentialRow]:
+    """The health of the keys of each provider, with times instead of seconds."""
+    for provider, statuses in credentials.items():
+        for status in statuses:
+            yield CredentialRow(
+                provider=provider,
+                name=status.name,
+                masked=status.masked,
+                state=status.health.state,
+                until=_until(status.health.seconds, now),
+                resting=tuple(
+                    CoolingModel(model, held.state, _until(held.seconds, now)) for model, held in status.models.items()
+                ),
+                calls=status.calls,
+                successes=status.successes,
+                failures=status.failures,
+                last_error=str(status.last_error or ""),
+            )
 
 
 def _circuit_row(circuit: CircuitStatus, now: datetime) -> CircuitRow:
-    error = circuit.last_error
     return CircuitRow(
         target=str(circuit.target),
         state=circuit.state,
         until=_until(circuit.seconds, now),
-        last_error=f"{error.kind}: {error.message}" if error is not None else "",
+        last_error=str(circuit.last_error or ""),
     )
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from antiphon import telemetry
 from antiphon.errors import ExtraMissing
@@ -28,9 +28,6 @@ from antiphon.telemetry.attributes import (
 )
 from antiphon.telemetry.spans import Telemetry, end_span
 from antiphon_gateway.observe.record import Record
-
-if TYPE_CHECKING:
-    from opentelemetry.trace import Span
 
 _LOOK_SECONDS = 1.0
 _SECOND = 1_000_000_000
@@ -58,8 +55,7 @@ class RequestTracer:
         """Start the span of a request whose model is known. `headers` are the client's, their names in lower case."""
         self.is_on = time.monotonic() >= self.nowhere_until and self._is_traced()
         if self.is_on:
-            record.span, record.span_began = self._start_span(record, headers)
-            record.trace_headers = self._recorder.headers(record.span)
+            self._start_span(record, headers)
         elif "traceparent" in headers:
             record.trace_headers = _given(headers)
 
@@ -78,7 +74,7 @@ class RequestTracer:
             if is_answer:
                 attributes |= _answer_attributes(record)
             name = f"{record.operation} {attempt.model[:LONGEST_NAME]}".strip()
-            child = self._recorder.start_span(name, SpanKind.CLIENT, attributes, inside, at)
+            child = self._recorder.tracer.start_span(name, inside, SpanKind.CLIENT, attributes, start_time=at)
             error = attempt.error.kind if attempt.error is not None else ""
             end_span(child, error, until)
             answered = (record.first_token_seconds, record.usage) if is_answer else (None, None)
@@ -97,6 +93,22 @@ class RequestTracer:
         else:
             self._recorder.close()
 
+    def _start_span(self, record: Record, headers: Mapping[str, str]) -> None:
+        from opentelemetry.propagate import extract
+        from opentelemetry.trace import SpanKind
+
+        model = record.requested_model[:LONGEST_NAME]
+        attributes = nonzero({"gen_ai.operation.name": record.operation, "gen_ai.request.model": model})
+        record.span_began = time.time_ns() - int((time.monotonic() - record.started_at) * _SECOND)
+        record.span = self._recorder.tracer.start_span(
+            f"{record.operation} {model}".strip(),
+            extract(_given(headers)),
+            SpanKind.SERVER,
+            attributes,
+            start_time=record.span_began,
+        )
+        record.trace_headers = self._recorder.headers(record.span)
+
     def _is_traced(self) -> bool:
         if not self._is_global:
             return True
@@ -106,17 +118,6 @@ class RequestTracer:
             self.nowhere_until = time.monotonic() + _LOOK_SECONDS
             return False
         return True
-
-    def _start_span(self, record: Record, headers: Mapping[str, str]) -> tuple[Span, int]:
-        """The span, and when it began in nanoseconds of the wall clock."""
-        from opentelemetry.propagate import extract
-        from opentelemetry.trace import SpanKind
-
-        model = record.requested_model[:LONGEST_NAME]
-        attributes = {"gen_ai.operation.name": record.operation, "gen_ai.request.model": model}
-        began = time.time_ns() - int((time.monotonic() - record.started_at) * _SECOND)
-        name, parent = f"{record.operation} {model}".strip(), extract(_given(headers))
-        return self._recorder.start_span(name, SpanKind.SERVER, nonzero(attributes), parent, began), began
 
 
 def tracer_from_environment() -> RequestTracer:

@@ -60,6 +60,8 @@ def query_number(
 INCLUDE_USAGE = "include_usage"
 _OPTIONS = "stream_options"
 _REQUESTED = b'{"stream_options":{"include_usage":true},'
+GEMINI_WRAPPER = "generateContentRequest"
+"""Where the body of a token count may have the request that is counted."""
 _decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
@@ -77,6 +79,18 @@ def replace_model(body: bytes, model: str) -> bytes:
     fields = top_level_fields(body)
     name = "agent" if "agent" in fields and "model" not in fields else "model"  # Interactions have agents too
     fields[name] = msgspec.Raw(msgspec.json.encode(model))
+    return msgspec.json.encode(fields)
+
+
+def rename_gemini_models(body: bytes, model: str) -> bytes:
+    """The body of a Gemini call with another model, where it names one: in itself, or in the requests that it has."""
+    if b'"model"' not in body:
+        return body
+    fields = read_object(body)
+    requests = fields.get("requests")
+    for named in (fields, fields.get(GEMINI_WRAPPER), *(requests if isinstance(requests, list) else ())):
+        if isinstance(named, dict) and "model" in named:
+            named["model"] = f"models/{model.removeprefix('models/')}"
     return msgspec.json.encode(fields)
 
 
@@ -99,7 +113,10 @@ def stream_options(body: bytes) -> dict[str, Any] | None:
     if _OPTIONS.encode() not in body:  # decoding a long body costs more than all else
         return None
     fields = top_level_fields(body)
-    return as_options(msgspec.json.decode(fields[_OPTIONS])) if _OPTIONS in fields else None
+    if _OPTIONS not in fields:
+        return None
+    given = msgspec.json.decode(fields[_OPTIONS])
+    return given if isinstance(given, dict) else {}  # whatever a client sent there
 
 
 def with_stream_requested(body: bytes) -> bytes:
@@ -115,11 +132,6 @@ def with_usage_requested(body: bytes, options: dict[str, Any] | None) -> bytes:
     fields = top_level_fields(body)
     fields[_OPTIONS] = msgspec.Raw(msgspec.json.encode({**(options or {}), INCLUDE_USAGE: True}))
     return msgspec.json.encode(fields)
-
-
-def as_options(value: Any) -> dict[str, Any]:
-    """Stream options, whatever a client sent there."""
-    return value if isinstance(value, dict) else {}
 
 
 _FIELDS = {"gemini": "modelVersion"}

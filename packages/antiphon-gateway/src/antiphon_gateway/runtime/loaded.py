@@ -20,15 +20,16 @@ from antiphon.providers.keys.health import CredentialStatus
 from antiphon.providers.keys.ring import KeyRing
 from antiphon.providers.keys.secret import is_token_source
 from antiphon.providers.keys.sharing import HealthSource
-from antiphon.providers.keys.target_health import CircuitPolicy, HostCircuits, TargetHealth
+from antiphon.providers.keys.target_health import CircuitPolicy, TargetHealth
 from antiphon.providers.presets import normalize_base_url
 from antiphon.providers.retry import RetryPolicy
 from antiphon.providers.routes import Route, RouteTable
 from antiphon.wire.capabilities import CapabilityTable
 from antiphon.wire.request import PromptCaching, read_cache_prompt
 from antiphon_gateway.access.client_keys import ClientKeys, KeyDirectory
+from antiphon_gateway.config.references import load_cache_watch
 from antiphon_gateway.config.settings import Config, ProviderSettings
-from antiphon_gateway.observe.record import CacheWatch, open_cache_watch
+from antiphon_gateway.observe.record import CacheWatch
 from antiphon_gateway.runtime.model_names import ProviderModels
 from antiphon_gateway.runtime.offline import is_offline, offline_provider
 
@@ -47,10 +48,7 @@ class LoadedConfig:
     ) -> None:
         self.config = config
         self.environ = os.environ if environ is None else environ
-        self._stored_keys: KeyDirectory | None = stored_keys
-        if stored_keys is None and previous is not None:
-            self._stored_keys = previous._stored_keys
-        self.keys = ClientKeys(config, self.environ, self._stored_keys)
+        self.keys = ClientKeys(config, self.environ, stored_keys)
         settings = config.gateway
         self.origin_rules = OriginRules(
             settings.host, settings.allowed_hosts, settings.allowed_origins, section="gateway"
@@ -61,7 +59,7 @@ class LoadedConfig:
         self._secrets_by_source: list[tuple[str, ...]] | None = None
         self.cache_watch: CacheWatch | None = None
         if config.cache_doctor.enabled:
-            self.cache_watch = (previous and previous.cache_watch) or open_cache_watch()
+            self.cache_watch = (previous and previous.cache_watch) or load_cache_watch().CacheWatch()
         self.volatile_lines = config.cache_doctor.normalise
         self._capabilities = CapabilityTable(config.capabilities) if config.capabilities else None
         self.providers: dict[str, Provider] = {
@@ -109,16 +107,12 @@ class LoadedConfig:
         return {name: ring.status() for name, ring in rings.items() if ring is not None}
 
     @property
-    def key_rings(self) -> list[tuple[str, KeyRing]]:
-        """The keys of each provider that has some, with the URL they are for."""
-        providers = self.providers.values()
-        return [(upstream.base_url, upstream.keys) for upstream in providers if upstream.keys is not None]
-
-    @property
     def health_sources(self) -> list[tuple[str, HealthSource]]:
         """What processes share: the keys and the circuits of each host, with its URL."""
-        circuits = [(url, HostCircuits(self.target_health, name)) for name, url in self.base_urls.items()]
-        return [*self.key_rings, *circuits]
+        providers = self.providers.values()
+        rings = [(upstream.base_url, upstream.keys) for upstream in providers if upstream.keys is not None]
+        circuits = [(url, self.target_health.circuits_of(name)) for name, url in self.base_urls.items()]
+        return [*rings, *circuits]
 
     @property
     def secrets(self) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ import asyncio
 import time
 from base64 import b64encode
 from collections import OrderedDict
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterator, Sequence
 from typing import TypeAlias
 from urllib.parse import urljoin, urlsplit
 
@@ -23,17 +23,17 @@ from msgspec import Struct, structs
 
 from antiphon.errors import MediaFetchError, TransportError
 from antiphon.http.body import Governor, Hold
-from antiphon.http.client.address_guard import WEB_PORTS, AddressGuard, IpAddress, Resolve
+from antiphon.http.client.address_guard import WEB_PORTS, AddressGuard, IpAddress
 from antiphon.http.client.client import HttpClient
 from antiphon.http.client.request import HttpRequest, HttpResponse, Timeouts
 from antiphon.media_types import sniff_bytes
 from antiphon.parts import Audio, Document, Image, Part, Text, ToolCallResult
 from antiphon.wire.loss import Loss
 from antiphon.wire.request import Message, ModelRequest
-from antiphon_gateway.errors import Overloaded
+from antiphon_gateway.errors import RequestRefused, overloaded
 
 Media: TypeAlias = Image | Audio | Document
-_MEDIA = (Image, Audio, Document)
+MediaKinds: TypeAlias = tuple[type[Media], ...]
 
 _REDIRECTS = (301, 302, 303, 307, 308)
 _MEBIBYTE = 1024 * 1024
@@ -74,7 +74,7 @@ class FetchedMedia(Struct, frozen=True):
 
 
 class MediaFetcher:
-    """Fetches media. `allow`, `ports` and `resolve` are the guard's; `clock` is used for the age of cached media."""
+    """Fetches media. `allow` and `ports` are the guard's; `clock` is used for the age of cached media."""
 
     def __init__(
         self,
@@ -82,11 +82,10 @@ class MediaFetcher:
         *,
         allow: Callable[[IpAddress], bool] | None = None,
         ports: Container[int] = WEB_PORTS,
-        resolve: Resolve | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.limits = limits or MediaLimits()
-        self._guard = AddressGuard(allow=allow, ports=ports, resolve=resolve)
+        self._guard = AddressGuard(allow=allow, ports=ports)
         self._client = HttpClient({}, guard=self._guard, decompresses=False)
         self._clock = clock
         self._kept: OrderedDict[str, tuple[float, FetchedMedia]] = OrderedDict()
@@ -97,13 +96,13 @@ class MediaFetcher:
         return await self._fetch_cached(url, _RequestBudget(self.limits))
 
     async def inline_media(
-        self, request: ModelRequest, wants: Callable[[Part], bool], hold: Hold | None = None
+        self, request: ModelRequest, kinds: MediaKinds, hold: Hold | None = None
     ) -> tuple[ModelRequest, list[Loss]]:
-        """The request with the media selected by `wants` inlined, and the losses. The same object if there is none.
+        """The request with media of these kinds inlined, and the losses. The same object if there is none.
 
-        `hold` counts what is fetched. Raises `Overloaded`.
+        `hold` counts what is fetched. Raises `RequestRefused`.
         """
-        urls = {part.url: None for message in request.messages for part in _media(message) if _needs_fetch(part, wants)}
+        urls = {part.url: None for message in request.messages for part in _remote(message.parts, kinds)}
         if not urls:
             return request, []
         # Of its own while it is fetched: if the client leaves, its request gives back what it has before the fetching ends.
@@ -118,7 +117,7 @@ class MediaFetcher:
         messages: list[Message] = []
         for place, message in enumerate(request.messages):
             parts = tuple(
-                _inlined(part, wants, found, losses, f"messages[{place}].parts[{at}]")
+                _inlined(part, kinds, found, losses, f"messages[{place}].parts[{at}]")
                 for at, part in enumerate(message.parts)
             )
             messages.append(message if parts == message.parts else structs.replace(message, parts=parts))
@@ -141,7 +140,7 @@ class MediaFetcher:
             for url in urls:
                 group.create_task(one(url))
         if allowance.refusal:
-            raise Overloaded(allowance.refusal)
+            raise RequestRefused(overloaded(allowance.refusal))
         return found
 
     async def _fetch_cached(self, url: str, allowance: _RequestBudget) -> FetchedMedia:
@@ -237,33 +236,31 @@ class _RequestBudget:
             raise MediaFetchError(refusal)
 
 
-def _media(message: Message) -> Iterator[Media]:
-    for part in message.parts:
+def _remote(parts: Sequence[Part], kinds: MediaKinds) -> Iterator[Media]:
+    """The media of these kinds that are at a URL."""
+    for part in parts:
         if isinstance(part, ToolCallResult):
-            yield from (inner for inner in part.content if isinstance(inner, _MEDIA))
-        elif isinstance(part, _MEDIA):
+            yield from _remote(part.content, kinds)
+        elif isinstance(part, kinds) and part.url and not part.url.startswith("data:"):
             yield part
-
-
-def _needs_fetch(part: Media, wants: Callable[[Part], bool]) -> bool:
-    return bool(part.url) and not part.url.startswith("data:") and wants(part)
 
 
 def _inlined(
     part: Part,
-    wants: Callable[[Part], bool],
+    kinds: MediaKinds,
     found: dict[str, FetchedMedia | MediaFetchError],
     losses: list[Loss],
     path: str,
 ) -> Part:
     if isinstance(part, ToolCallResult):
         content = tuple(
-            _inlined(inner, wants, found, losses, f"{path}.content[{at}]") for at, inner in enumerate(part.content)
+            _inlined(inner, kinds, found, losses, f"{path}.content[{at}]") for at, inner in enumerate(part.content)
         )
         return part if content == part.content else structs.replace(part, content=content)
-    if not isinstance(part, Image | Audio | Document) or not _needs_fetch(part, wants):
+    remote = next(_remote((part,), kinds), None)
+    if remote is None:
         return part
-    fetched = found[part.url]
+    part, fetched = remote, found[remote.url]
     what = type(part).__name__.lower()
     why = str(fetched) if isinstance(fetched, MediaFetchError) else _wrong_media_type(part, fetched)
     if why or isinstance(fetched, MediaFetchError):

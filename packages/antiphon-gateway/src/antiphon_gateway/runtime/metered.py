@@ -2,8 +2,8 @@
 
 `admit` makes it from the head; the server runs it when the body is there (`run`) and tells it the end (`end`). Between the two
 are the limits of the client, the answer, every error in the client's format, and the record: exactly one, charged and passed on
-before the client has the end of its response. A subclass answers, and says what a request of its kind may cost. Limits that
-cannot be charged with what a request uses refuse it before anything is sent. `Services` is what all requests of a process share.
+before the client has the end of its response. A subclass answers, and says what a request of its kind may cost. `Services` is
+what all requests of a process share.
 """
 
 from __future__ import annotations
@@ -29,7 +29,13 @@ from antiphon.providers.routes import Target
 from antiphon.wire.output import ProviderError
 from antiphon_gateway.access.accounts import ClientAccounts
 from antiphon_gateway.access.client_keys import MAX_KEYLESS_BYTES, MAX_SETTINGS_BYTES, ClientKey
-from antiphon_gateway.errors import Overloaded, error_response, internal_error, provider_error_response, store_failure
+from antiphon_gateway.errors import (
+    RequestRefused,
+    error_response,
+    overloaded,
+    provider_error_response,
+    store_failure,
+)
 from antiphon_gateway.ledger.database import OperatorDatabase
 from antiphon_gateway.ledger.ledger import UsageLedger
 from antiphon_gateway.ledger.stored_keys import StoredKeys
@@ -104,6 +110,7 @@ class MeteredRequest(ABC):
     is_logged = True
     is_counted = False
     """Whether the limits of the client have counted it already."""
+    _is_over_limit = _is_handed_over = False
 
     def __init__(
         self, services: Services, loaded: LoadedConfig, request: ClientRequest, endpoint: Endpoint, key: ClientKey
@@ -120,9 +127,6 @@ class MeteredRequest(ABC):
         else:
             takes_content = endpoint.action in _CONTENT_ACTIONS
             self.max_body = loaded.limits.max_body_bytes if takes_content else MAX_SETTINGS_BYTES
-        session = request.session
-        self.connection = session if isinstance(session, ConnectionAnswers) else None
-        """The answers of the client's WebSocket connection, if it has one."""
         self.record = Record(
             request_id=request.request_id,
             client_format=endpoint.format,
@@ -131,7 +135,6 @@ class MeteredRequest(ABC):
             charges=self.charges,
             is_timed=self.calls_providers,
         )
-        self._is_over_limit = self._is_handed_over = False
 
     # What the server asks.
 
@@ -186,9 +189,10 @@ class MeteredRequest(ABC):
     # What subclasses use.
 
     @property
-    def unchargeable(self) -> Sequence[str]:
-        """The limits of the client that cannot be charged with what this request uses."""
-        return ()
+    def connection(self) -> ConnectionAnswers | None:
+        """The answers of the client's WebSocket connection, if it has one."""
+        session = self.request.session
+        return session if isinstance(session, ConnectionAnswers) else None
 
     def call(self, targets: Sequence[Target], prepare: Prepare, **options: Any) -> ProviderCall:
         """A call of the targets, in order, until one answers. Attempts and waiting are in the record."""
@@ -213,35 +217,15 @@ class MeteredRequest(ABC):
     # Limits and errors.
 
     async def _limit(self) -> Response | None:
-        """The refusal of a request whose client is over a limit, or has one that cannot be charged; None if it may go on."""
+        """The refusal of a request whose client is over a limit; None if it may go on."""
         reached = await self.services.accounts.limit_reached(self.key, costs=self.calls_providers)
-        if reached is not None:
-            self._is_over_limit = True
-            return reached.response(self.endpoint.format)
-        unchargeable = self.unchargeable
-        if not unchargeable:
+        if reached is None:
             return None
-        message = (
-            f"this key has {unchargeable[0]}, and what {self.record.operation} requests use of it is not known; "
-            "use a key without limits of tokens and money"
-        )
-        return self.refuse(ProviderError(message, "permission", code="price_unknown"))
+        self._is_over_limit = True
+        return reached.response(self.endpoint.format)
 
     def _failed(self, error: Exception) -> Response:
-        """An error that ended the request, in the client's format."""
-        format_name, record = self.endpoint.format, self.record
-        known = self._known_error(error)
-        if known is not None:
-            return known
-        if not isinstance(error, AntiphonError):
-            record.status_after(error, self.request.deadline)  # its line has the traceback
-        else:
-            logger.error("internal error while handling a request", exc_info=error)
-            record.error = ProviderError(f"internal error: {type(error).__name__}", "server")
-        return internal_error(format_name, self.request.request_id)
-
-    def _known_error(self, error: Exception) -> Response | None:
-        """An error that is the client's mistake, a provider's, or a store's; None if it is a defect of ours."""
+        """The response to a request that an error ended: of the client, of a provider, of a store, or a defect of ours."""
         format_name = self.endpoint.format
         if isinstance(error, UpstreamFailed):
             self.record.error = error.error
@@ -256,13 +240,17 @@ class MeteredRequest(ABC):
             return self.refuse(unknown_model_error(self.record.requested_model, models))
         if isinstance(error, UnknownResponse):
             return self.refuse(to_provider_error(error), error.status)
-        if isinstance(error, Overloaded):
-            return self.refuse(error.error)
+        if isinstance(error, RequestRefused):
+            return self.refuse(error.error, error.status)
         if isinstance(error, StateLimitReached):
             return self.refuse(ProviderError(str(error), "too_large"))
         if isinstance(error, StoreError):
             return self.refuse(store_failure(error))
-        return None
+        self.record.status_after(error, self.request.deadline)  # its line has the traceback of a defect
+        if isinstance(error, AntiphonError):
+            logger.error("internal error while handling a request", exc_info=error)
+        message = f"internal error; see the log for request {self.request.request_id}"
+        return error_response(format_name, ProviderError(message, "server"), status=500)
 
     def _add_report(self, response: Response) -> None:
         """Say in headers who answered and what was changed."""
@@ -309,9 +297,9 @@ class SocketRequest(MeteredRequest):
 
 
 def count_copy(hold: Hold | None, size: int) -> None:
-    """Count the copy of a body that is made while it is worked on: parsed, or written again. Raises `Overloaded`."""
+    """Count the copy of a body that is made while it is worked on: parsed, or written again. Raises `RequestRefused`."""
     if hold is not None and (refusal := hold.grow(size, is_copy=True)):
-        raise Overloaded(refusal)
+        raise RequestRefused(overloaded(refusal))
 
 
 def header_list(text: list[str]) -> str:

@@ -51,7 +51,7 @@ def visible_models(routes: Sequence[Route], may_use: Callable[[str], bool] | Non
     for route in routes:
         for name in _names(routes, route):
             if may_use is None or may_use(name):
-                found.setdefault(name, ModelEntry(name, _provider(route)))
+                found.setdefault(name, ModelEntry(name, ModelName.parse(route.targets[0]).provider))
     return tuple(found.values())
 
 
@@ -80,17 +80,9 @@ def _names(routes: Sequence[Route], route: Route) -> Iterator[str]:
     if "*" in target:
         return
     for name in (ModelName.parse(target).model, target):
-        if name and _route_of(routes, name) is route:
+        if name and next((first for first in routes if fnmatchcase(name, first.pattern)), None) is route:
             yield name
             return
-
-
-def _route_of(routes: Sequence[Route], name: str) -> Route | None:
-    return next((route for route in routes if fnmatchcase(name, route.pattern)), None)
-
-
-def _provider(route: Route) -> str:
-    return ModelName.parse(route.targets[0]).provider
 
 
 class ProviderModels:

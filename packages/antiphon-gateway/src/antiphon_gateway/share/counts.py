@@ -17,8 +17,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from abc import ABC, abstractmethod
 from calendar import monthrange
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import date
 from math import inf
@@ -35,17 +36,25 @@ logger = logging.getLogger("antiphon.gateway")
 _MAX_BATCH = 256
 
 
-class GroupedExchange(Generic[T]):
-    """`exchange` is called with what is asked about. It raises `SharedStoreUnavailable`."""
+class Exchanged(ABC, Generic[T]):
+    """Counts of this process that are exchanged with what all processes share: many at once, and one exchange at a time."""
 
-    def __init__(self, exchange: Callable[[list[T]], Awaitable[None]]) -> None:
-        self._exchange = exchange
+    def __init__(self) -> None:
         self._turn = asyncio.Lock()  # two exchanges at once would report the same usage twice
         self._waiting: dict[T, None] = {}
         self._answer: asyncio.Future[bool] | None = None
         self._task: asyncio.Task[None] | None = None
 
-    async def ask(self, asked: Iterable[T]) -> bool:
+    @abstractmethod
+    async def _exchange(self, asked: list[T]) -> None:
+        """Report these, and learn of them. Raises `SharedStoreUnavailable`."""
+
+    async def aclose(self) -> None:
+        """Wait for the exchange in progress."""
+        if self._task is not None:
+            await self._task
+
+    async def _ask(self, asked: Iterable[T]) -> bool:
         """Wait for an exchange about these; whether it was answered."""
         self._waiting.update(dict.fromkeys(asked))
         if self._answer is None:
@@ -56,17 +65,12 @@ class GroupedExchange(Generic[T]):
             self._task = asyncio.create_task(self._run())
         return await asyncio.shield(answer)
 
-    async def report(self, asked: Iterable[T]) -> None:
+    async def _exchange_now(self, asked: Iterable[T]) -> None:
         """Exchange these now. Raises `SharedStoreUnavailable`."""
         every = list(asked)
         for start in range(0, len(every), _MAX_BATCH):
             async with self._turn:
                 await self._exchange(every[start : start + _MAX_BATCH])
-
-    async def aclose(self) -> None:
-        """Wait for the exchange in progress."""
-        if self._task is not None:
-            await self._task
 
     async def _run(self) -> None:
         while self._answer is not None:
@@ -74,7 +78,7 @@ class GroupedExchange(Generic[T]):
             self._waiting, self._answer = {}, None
             is_answered = False
             try:
-                await self.report(waiting)
+                await self._exchange_now(waiting)
                 is_answered = True
             except SharedStoreUnavailable:
                 pass  # those who wait continue without it
@@ -134,11 +138,10 @@ class Bucket:
         self.asked_at = -inf
         self._at = now
 
-    def fill(self, size: float, now: float) -> None:
-        """Refill it for the time that has passed, at `size` per minute."""
-        refill = max(0.0, now - self._at) * size / WINDOW_SECONDS
-        self.size = size
-        self.level = min(size, self.level + refill)
+    def fill(self, now: float) -> None:
+        """Refill it for the time that has passed, at its size per minute."""
+        refill = max(0.0, now - self._at) * self.size / WINDOW_SECONDS
+        self.level = min(self.size, self.level + refill)
         self.pending = max(0.0, self.pending - refill)
         self._at = max(self._at, now)
 
@@ -152,7 +155,7 @@ class Bucket:
         self.pending = max(0.0, self.pending - reported)
         self.level, self._at = level - self.pending, at
         pending = self.pending
-        self.fill(self.size, now)
+        self.fill(now)
         self.pending = pending
 
     def wait_for(self, level: float) -> float:
@@ -160,7 +163,7 @@ class Bucket:
         return max(0.0, level - self.level) * WINDOW_SECONDS / self.size
 
 
-class Buckets:
+class Buckets(Exchanged[Bucket]):
     """The buckets of this process. `store` is where they are shared; without one the process counts alone."""
 
     def __init__(
@@ -171,11 +174,11 @@ class Buckets:
         max_buckets: int = _MAX_BUCKETS,
     ) -> None:
         """`clock` gives seconds and never goes back."""
+        super().__init__()
         self._store = store
         self._clock = clock
         self._max_buckets = max_buckets
         self._buckets: dict[str, Bucket] = {}
-        self._asking: GroupedExchange[Bucket] = GroupedExchange(self._exchange)
 
     def find(self, name: str, size: float, *, has_debt: bool = False) -> Bucket:
         """A bucket, refilled until now. A changed size only changes how fast it fills."""
@@ -185,7 +188,8 @@ class Buckets:
             if len(self._buckets) >= self._max_buckets:
                 self._evict(now)
             bucket = self._buckets[name] = Bucket(name, size, now, has_debt=has_debt)
-        bucket.fill(size, now)
+        bucket.size = size
+        bucket.fill(now)
         return bucket
 
     async def take(self, requests: Bucket | None, tokens: Bucket | None) -> float:
@@ -198,7 +202,7 @@ class Buckets:
             now = self._clock()
             for bucket in (requests, tokens):
                 if bucket is not None:
-                    bucket.fill(bucket.size, now)
+                    bucket.fill(now)
             needed = None if requests is None or requests.prefetched else requests
             wait = max((bucket.wait_for(1.0) for bucket in (needed, tokens) if bucket is not None), default=0.0)
             if wait > 0:
@@ -212,18 +216,14 @@ class Buckets:
                 return 0.0
             if needed is not None:
                 needed.wanted += 1
-            is_alone = not await self._asking.ask(bucket for bucket in (requests, tokens) if bucket is not None)
+            is_alone = not await self._ask(bucket for bucket in (requests, tokens) if bucket is not None)
 
     async def report(self) -> None:
         """Report what was taken without asking. Raises `SharedStoreUnavailable`."""
         now = self._clock()
         for bucket in self._buckets.values():
-            bucket.fill(bucket.size, now)
-        await self._asking.report([bucket for bucket in self._buckets.values() if bucket.pending])
-
-    async def aclose(self) -> None:
-        """Wait for the exchange in progress."""
-        await self._asking.aclose()
+            bucket.fill(now)
+        await self._exchange_now([bucket for bucket in self._buckets.values() if bucket.pending])
 
     async def _exchange(self, buckets: list[Bucket]) -> None:
         assert self._store is not None
@@ -237,7 +237,7 @@ class Buckets:
             bucket.confirm(report.taken, level, began, now)
 
     def _report(self, bucket: Bucket, now: float) -> BucketReport:
-        bucket.fill(bucket.size, now)
+        bucket.fill(now)
         wanted, bucket.wanted = bucket.wanted, 0
         if wanted:
             wanted = max(wanted, int(bucket.size * _PREFETCH_SECONDS / WINDOW_SECONDS))
@@ -248,7 +248,7 @@ class Buckets:
     def _evict(self, now: float) -> None:
         """Forget the buckets that are full, and if that is not enough the oldest."""
         for name, bucket in list(self._buckets.items()):
-            bucket.fill(bucket.size, now)
+            bucket.fill(now)
             if bucket.level >= bucket.size and not bucket.pending:
                 del self._buckets[name]
         while len(self._buckets) >= self._max_buckets:
@@ -319,17 +319,17 @@ class _Counter:
         self.asked_at, self.used_at = -inf, now
 
 
-class Counters:
+class Counters(Exchanged[_Counter]):
     """The counters of this process. Without a `store` it counts alone. `clock` gives seconds and never goes back."""
 
     def __init__(
         self, store: CounterStore | None = None, *, interval: float = 1.0, clock: Callable[[], float] = time.monotonic
     ) -> None:
+        super().__init__()
         self.interval = interval
         self._store = store
         self._clock = clock
         self._counters: dict[Period, _Counter] = {}
-        self._asking: GroupedExchange[_Counter] = GroupedExchange(self._exchange)
         self._unavailable_until = -inf
         self._is_logged = False
 
@@ -351,7 +351,7 @@ class Counters:
         counters = [self._find(period) for period in periods]
         if any(now - counter.asked_at > 2 * self.interval for counter in counters):
             try:
-                await asyncio.wait_for(self._asking.ask(counters), _PATIENCE_SECONDS)
+                await asyncio.wait_for(self._ask(counters), _PATIENCE_SECONDS)
             except TimeoutError:  # the exchange continues; no other request waits for it
                 self._mark_unavailable(_SILENT_SECONDS, f"no reply within {_PATIENCE_SECONDS:g} s")
 
@@ -365,11 +365,7 @@ class Counters:
                 del self._counters[period]
         if self._store is not None and self._counters and now >= self._unavailable_until:
             with suppress(SharedStoreUnavailable):  # it is logged, and they are tried again
-                await self._asking.report(self._counters.values())
-
-    async def aclose(self) -> None:
-        """Wait for the exchange in progress."""
-        await self._asking.aclose()
+                await self._exchange_now(self._counters.values())
 
     def _find(self, period: Period) -> _Counter:
         counter = self._counters.get(period)

@@ -4,7 +4,7 @@ The server may be unavailable and is never waited for (`RedisStore`). Every comm
 store is unavailable: no reply, a broken connection and a server that refuses are treated alike. From then on callers get
 `SharedStoreUnavailable` at once, until `connect` has found a server that replies in time and can be written, and `mark_available`
 is called. So an outage delays only the requests that are just waiting. Shared times are the server's: `clock` is the local
-monotonic clock plus an offset, measured on connecting and whenever the two differ by more than a second. The password is read
+monotonic clock plus an offset, measured on connecting; it stays unless it differs by more than a second. The password is read
 from `shared_password` for each connection.
 
 One script does what must happen at once. A bucket is refilled by the server's clock and keeps the lowest level that a process
@@ -68,12 +68,7 @@ class RedisStore:
     """One process's connection, unavailable at first. `password` is read again for every connection."""
 
     def __init__(
-        self,
-        address: StoreUrl,
-        password: Credential | None = None,
-        *,
-        environ: Mapping[str, str] | None = None,
-        timeout: float = REQUEST_TIMEOUT,
+        self, address: StoreUrl, password: Credential | None, *, environ: Mapping[str, str] | None, timeout: float
     ) -> None:
         self.address = address
         self.is_unavailable = True
@@ -123,7 +118,12 @@ class RedisStore:
         self._client = self._new_client()
         await self.execute([("PING",)], _CONNECT_SECONDS)  # connecting may take longer than an answer
         await self.execute([("SET", _ALIVE, 1, "EX", _ALIVE_SECONDS)])
-        await self.set_clock()
+        # The offset of its clock.
+        began = time.monotonic()
+        [[seconds, microseconds]] = await self.execute([("TIME",)])
+        offset = int(seconds) + int(microseconds) / 1e6 - (began + time.monotonic()) / 2
+        if abs(offset - self.offset) > _LARGEST_SKEW:
+            self.offset = round(offset, 3)
 
     def mark_available(self) -> None:
         """Allow commands of all callers."""
@@ -170,14 +170,6 @@ class RedisStore:
             for number, answer in zip(missing, again, strict=True):
                 answers[number] = answer
         return answers
-
-    async def set_clock(self) -> None:
-        """Measure the offset of the server's clock."""
-        began = time.monotonic()
-        [[seconds, microseconds]] = await self.execute([("TIME",)])
-        offset = int(seconds) + int(microseconds) / 1e6 - (began + time.monotonic()) / 2
-        if abs(offset - self.offset) > _LARGEST_SKEW:
-            self.offset = round(offset, 3)
 
     async def aclose(self) -> None:
         """Close the connection."""
@@ -286,34 +278,29 @@ return {granted, text(level)}
 """
 
 
-class RedisState:
+class RedisState(RedisStore):
     """The shared state in one server. `ledger` gives the first values of counters."""
 
-    def __init__(self, store: RedisStore, ledger: CounterStore | None = None) -> None:
-        self.store = store
+    def __init__(
+        self,
+        address: StoreUrl,
+        password: Credential | None = None,
+        *,
+        ledger: CounterStore | None = None,
+        environ: Mapping[str, str] | None = None,
+        timeout: float = REQUEST_TIMEOUT,
+    ) -> None:
+        super().__init__(address, password, environ=environ, timeout=timeout)
         self._ledger = ledger
         self._stored: dict[str, SharedHealth] = {}
         self._marker: str | None = None
         self._read_at = -inf
 
-    @property
-    def is_unavailable(self) -> bool:
-        """Whether it cannot be asked at present."""
-        return self.store.is_unavailable
-
-    @property
-    def key(self) -> bytes:
-        """The key for hashing the names of secrets."""
-        return self.store.key
-
-    @property
-    def offset(self) -> float:
-        """How far the server's clock is ahead."""
-        return self.store.offset
-
-    async def load(self) -> None:
-        """Load the script into a newly connected server. Raises `SharedStoreUnavailable`."""
-        await self.store.execute([("SCRIPT", "LOAD", _SCRIPT)])
+    async def connect(self) -> None:
+        """Find a server that answers in time, can be written, and runs scripts."""
+        await super().connect()
+        await self.execute([("SCRIPT", "LOAD", _SCRIPT)])
+        self._read_at = -inf  # what the store has may be of another time
 
     async def take(self, reports: Sequence[BucketReport]) -> list[tuple[int, float]]:
         """What is granted of each bucket, and its level then. Raises `SharedStoreUnavailable`."""
@@ -321,7 +308,7 @@ class RedisState:
             (f"{PREFIX}bucket:{one.name}", "take", one.size, one.taken, one.most, one.least, one.wanted)
             for one in reports
         ]
-        return [(int(granted), float(level)) for granted, level in await self.store.run_script(_SCRIPT, calls)]
+        return [(int(granted), float(level)) for granted, level in await self.run_script(_SCRIPT, calls)]
 
     async def count(self, added: Mapping[Period, Amount]) -> dict[Period, Amount]:
         """Add to counters; the totals of all. Raises `SharedStoreUnavailable`."""
@@ -339,28 +326,28 @@ class RedisState:
             given = () if begins is None else (begins.tokens, begins.nanodollars)
             expires = period.end * DAY_SECONDS + _KEPT_SECONDS
             calls.append((f"{PREFIX}spent:{period.name}", "add", amount.tokens, amount.nanodollars, expires, *given))
-        answers = await self.store.run_script(_SCRIPT, calls)
+        answers = await self.run_script(_SCRIPT, calls)
         return {
             period: Amount(*(int(value or 0) for value in answer))
             for period, answer in zip(added, answers, strict=True)
             if answer
         }
 
-    async def merge(self, known: Mapping[str, SharedHealth], *, is_first: bool = False) -> dict[str, SharedHealth]:
+    async def merge(self, known: Mapping[str, SharedHealth]) -> dict[str, SharedHealth]:
         """What this process knows of keys, merged with what the store has. Raises `SharedStoreUnavailable`."""
-        await self._read(list(known), is_all=is_first)
+        await self._read(list(known))
         merged = {name: health.merge(self._stored[name]) for name, health in known.items()}
         await self._write({name: health for name, health in merged.items() if health != self._stored[name]})
         return merged
 
-    async def _read(self, names: list[str], *, is_all: bool) -> None:
+    async def _read(self, names: list[str]) -> None:
         """Read the store's state of these keys, as far as it may have changed."""
         now = time.monotonic()
-        [marker] = await self.store.execute([("GET", _MARKER_KEY)], _TIMEOUT)
-        is_all = is_all or marker != self._marker or now - self._read_at > _READ_ALL_SECONDS
+        [marker] = await self.execute([("GET", _MARKER_KEY)], _TIMEOUT)
+        is_all = marker != self._marker or now - self._read_at > _READ_ALL_SECONDS
         wanted = names if is_all else [name for name in names if name not in self._stored]
         if wanted:
-            answers = await self.store.execute(
+            answers = await self.execute(
                 [("ZRANGE", _store_key(name), 0, -1, "WITHSCORES") for name in wanted], _TIMEOUT
             )
             read = {name: from_sorted_set(answer) for name, answer in zip(wanted, answers, strict=True)}
@@ -372,17 +359,17 @@ class RedisState:
         """Write the state of these keys to the store."""
         if not changed:
             return
-        since = self.store.clock() - RETENTION_SECONDS
+        since = self.clock() - RETENTION_SECONDS
         commands: list[Command] = []
         for name, health in changed.items():
             store_key = _store_key(name)
-            members = to_sorted_set(health, self.store.clock())
+            members = to_sorted_set(health, self.clock())
             scores = [word for member, score in members.items() for word in (score, member)]
             commands.append(("ZADD", store_key, "GT", *scores))
             commands.append(("ZREMRANGEBYSCORE", store_key, "-inf", since))
             commands.append(("EXPIRE", store_key, DAY_SECONDS))
         # The marker is written last: a process that sees it finds everything written before it.
-        await self.store.execute([*commands, ("SET", _MARKER_KEY, new_id(), "EX", DAY_SECONDS)], _TIMEOUT)
+        await self.execute([*commands, ("SET", _MARKER_KEY, new_id(), "EX", DAY_SECONDS)], _TIMEOUT)
         self._stored.update(changed)
 
 
@@ -400,26 +387,19 @@ def to_sorted_set(health: SharedHealth, now: float) -> dict[str, float]:
 
 def from_sorted_set(answer: Iterable[object]) -> SharedHealth:
     """Parse a sorted set, given as alternating members and scores. Members of a later version are ignored."""
-    words = iter(answer)
-    until: dict[int, dict[str, float]] = {}
-    cleared: dict[int, dict[str, float]] = {}
-    disabled: set[int] = set()
-    last = 0
+    words, found = iter(answer), []
     for member, score in zip(words, words, strict=True):
         number, _, rest = str(member).partition(" ")
         what, _, scope = rest.partition(" ")
-        if not number.isdecimal():
-            continue
-        generation, at = int(number), float(str(score))
-        last = max(last, generation)
-        if what == "until":
-            until.setdefault(generation, {})[scope] = at
-        elif what == "healed":
-            cleared.setdefault(generation, {})[scope] = at
-        elif what == "disabled":
-            disabled.add(generation)
+        if number.isdecimal():
+            found.append((int(number), what, scope, float(str(score))))
+    last = max((generation for generation, *_ in found), default=0)
+    known = [(what, scope, at) for generation, what, scope, at in found if generation == last]
     return SharedHealth(
-        generation=last, is_disabled=last in disabled, until=until.get(last, {}), cleared=cleared.get(last, {})
+        generation=last,
+        is_disabled=any(what == "disabled" for what, *_ in known),
+        until={scope: at for what, scope, at in known if what == "until"},
+        cleared={scope: at for what, scope, at in known if what == "healed"},
     )
 
 

@@ -1,6 +1,6 @@
 """`SharedState`: what this process shares with the other workers of its host, and with other hosts.
 
-It has the token buckets and counters of clients (`Buckets`, `Counters`) and the health of the providers' keys (`HealthSync`).
+It has the token buckets and counters of clients (`Buckets`, `Counters`) and the health of the providers' keys (`sync_health`).
 There are two places to share them: the files of the workers of one host, which have health only, and a Redis or Valkey server,
 which has everything. Counters of processes without a server are exchanged through the ledger.
 
@@ -19,7 +19,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from hashlib import blake2b
 from typing import Protocol, TypeAlias
@@ -30,8 +30,8 @@ from antiphon.providers.keys.sharing import NO_COOLDOWNS, HealthSource, SharedHe
 from antiphon_gateway.config.references import parse_store_url
 from antiphon_gateway.config.settings import GatewaySettings
 from antiphon_gateway.share.counts import SYNC_SECONDS, Buckets, Counters, CounterStore
-from antiphon_gateway.share.redis_state import RedisState, RedisStore, SharedStatus
-from antiphon_gateway.share.workers import Credentials, WorkerHealth
+from antiphon_gateway.share.redis_state import RedisState, SharedStatus
+from antiphon_gateway.share.workers import Credentials, WorkerHealth, share_forever
 from antiphon_gateway.utc_time import DAY_SECONDS
 
 Sources: TypeAlias = Callable[[], Iterable[tuple[str, HealthSource]]]
@@ -49,30 +49,23 @@ class HealthStore(Protocol):
     def offset(self) -> float:
         """How far the clock of its times is ahead of `time.monotonic`."""
 
-    async def merge(self, known: Mapping[str, SharedHealth], *, is_first: bool = False) -> Mapping[str, SharedHealth]:
-        """What this process knows, merged with what the others do; both then have it. `is_first`: the connection is new."""
+    async def merge(self, known: Mapping[str, SharedHealth]) -> Mapping[str, SharedHealth]:
+        """What this process knows, merged with what the others do; both then have it."""
 
 
-class HealthSync:
-    """Shares the health of `sources` through a store."""
-
-    def __init__(self, store: HealthStore, sources: Sources) -> None:
-        self._store = store
-        self._sources = sources
-
-    async def sync(self, *, is_first: bool = False) -> None:
-        """Share local changes and take over those of others. Raises `SharedStoreUnavailable`."""
-        store, offset = self._store, self._store.offset
-        sources = [(source, partial(key_fingerprint, address=url, key=store.key)) for url, source in self._sources()]
-        known: dict[str, SharedHealth] = {}
-        for source, named in sources:
-            for name, health in source.export_health(named).items():  # two sources may have the same key
-                known[name] = known.get(name, NO_COOLDOWNS).merge(health)
-        shared = {name: health.shift_clock(offset) for name, health in known.items()}
-        merged = await store.merge(shared, is_first=is_first)
-        remote = {name: health.shift_clock(-offset) for name, health in merged.items()}
-        for source, named in sources:
-            source.merge_health(named, remote)
+async def sync_health(store: HealthStore, sources: Sources) -> None:
+    """Share local changes of keys and circuits, and take over those of others. Raises `SharedStoreUnavailable`."""
+    offset = store.offset
+    found = [(source, partial(key_fingerprint, address=url, key=store.key)) for url, source in sources()]
+    known: dict[str, SharedHealth] = {}
+    for source, named in found:
+        for name, health in source.export_health(named).items():  # two sources may have the same key
+            known[name] = known.get(name, NO_COOLDOWNS).merge(health)
+    shared = {name: health.shift_clock(offset) for name, health in known.items()}
+    merged = await store.merge(shared)
+    remote = {name: health.shift_clock(-offset) for name, health in merged.items()}
+    for source, named in found:
+        source.merge_health(named, remote)
 
 
 def key_fingerprint(secret: str, *, address: str, key: bytes) -> str:
@@ -91,36 +84,33 @@ _STARTING_SECONDS = 3.0
 class SharedState:
     """What this process shares. `sources` gives the keys and circuits in use, each with its URL.
 
-    `ledger` has what clients used, for counters without a server and for those that are new in it. `workers` are the other
-    workers of the host.
+    `ledger` has what clients used, for counters without a `server`. `workers` are the other workers of the host.
     """
 
     def __init__(
         self,
         sources: Sources = tuple,
         *,
-        store: RedisStore | None = None,
+        server: RedisState | None = None,
         ledger: CounterStore | None = None,
         workers: WorkerHealth | None = None,
     ) -> None:
-        self.store = store
-        self._server = RedisState(store, ledger) if store is not None else None
-        self.buckets = Buckets(self._server)
-        self.counters = Counters(self._server or ledger, interval=SYNC_SECONDS if self._server else _LEDGER_SECONDS)
-        self._server_health = HealthSync(self._server, sources) if self._server is not None else None
+        self.buckets = Buckets(server)
+        self.counters = Counters(server or ledger, interval=SYNC_SECONDS if server is not None else _LEDGER_SECONDS)
+        self._sources = sources
+        self._server = server
         self._workers = workers
-        self._worker_health = HealthSync(workers, sources) if workers is not None else None
         self._is_logged = False
 
     @property
     def status(self) -> SharedStatus | None:
         """The state of the server; None without one."""
-        return None if self.store is None else self.store.status
+        return None if self._server is None else self._server.status
 
     @property
     def secrets(self) -> tuple[str, ...]:
         """What must not be shown anywhere."""
-        return () if self.store is None else self.store.secrets
+        return () if self._server is None else self._server.secrets
 
     def with_other_workers(self, credentials: Credentials) -> Credentials:
         """The health of keys with the calls of all workers of the host."""
@@ -128,11 +118,11 @@ class SharedState:
 
     async def start(self) -> None:
         """Take over the state of the other processes, if the server is available."""
-        if self.store is None:
+        if self._server is None:
             return
         try:
             async with asyncio.timeout(_STARTING_SECONDS):
-                await self._join()
+                await self._join(self._server)
         except SharedStoreUnavailable as error:
             self._log_unavailable(error)
         except TimeoutError:
@@ -140,75 +130,63 @@ class SharedState:
 
     async def run(self) -> None:
         """Share until cancelled."""
+        server, workers = self._server, self._workers
         loops = [
-            self._run_with_server() if self.store is not None else self._every(_LEDGER_SECONDS, self._share_counters)
+            self._run_with(server) if server is not None else share_forever([self._share_counters], _LEDGER_SECONDS)
         ]
-        if self._worker_health is not None:
-            loops.append(self._every(_WORKER_SECONDS, self._worker_health.sync))
+        if workers is not None:
+            loops.append(share_forever([partial(sync_health, workers, self._sources)], _WORKER_SECONDS))
         await asyncio.gather(*loops)
 
     async def aclose(self) -> None:
         """Report what is not reported yet, and disconnect."""
+        server = self._server
         try:
-            if self.store is not None and not self.store.is_unavailable:
-                await self._share()
+            if server is not None and not server.is_unavailable:
+                await self._share(server)
         except SharedStoreUnavailable:
             pass
         finally:
             await self.buckets.aclose()
             await self.counters.aclose()
-            if self.store is not None:
-                await self.store.aclose()
+            if server is not None:
+                await server.aclose()
 
-    async def _run_with_server(self) -> None:
-        assert self.store is not None
+    async def _run_with(self, server: RedisState) -> None:
         pause = _MIN_BACKOFF
         while True:
             began = time.monotonic()
             try:
-                if self.store.is_unavailable:
-                    await self._join()
+                if server.is_unavailable:
+                    await self._join(server)
                 while True:
                     await asyncio.sleep(SYNC_SECONDS)
-                    await self._share()
+                    await self._share(server)
             except SharedStoreUnavailable as error:
                 self._log_unavailable(error)
             except Exception:  # an error of ours must not end the loop or the server
-                logger.exception("internal error while syncing with the shared store %s", self.store.address)
+                logger.exception("internal error while syncing with the shared store %s", server.address)
             if time.monotonic() - began > _STEADY_SECONDS:
                 pause = _MIN_BACKOFF
             # With jitter, so that the processes do not all reconnect at the same moment.
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))
             pause = min(_MAX_BACKOFF, pause * 2)
 
-    async def _every(self, seconds: float, share: Callable[[], Awaitable[None]]) -> None:
-        while True:
-            try:
-                await share()
-            except Exception:  # an error of ours must not end the loop
-                logger.exception("internal error while sharing state with other processes")
-            await asyncio.sleep(seconds)
-
-    async def _share(self) -> None:
-        assert self._server_health is not None
-        await self._server_health.sync()
+    async def _share(self, server: RedisState) -> None:
+        await sync_health(server, self._sources)
         await self.buckets.report()
         await self._share_counters()
 
     async def _share_counters(self) -> None:
         await self.counters.exchange(int(time.time() // DAY_SECONDS))
 
-    async def _join(self) -> None:
-        assert self.store is not None
-        assert self._server is not None
-        assert self._server_health is not None
-        await self.store.connect()
-        await self._server_health.sync(is_first=True)
-        await self._server.load()
+    async def _join(self, server: RedisState) -> None:
+        await server.connect()
+        await sync_health(server, self._sources)
         await self.buckets.report()
-        self.store.mark_available()
+        server.mark_available()
         if self._is_logged:
-            logger.info("shared store %s is reachable again; local changes merged", self.store.address)
+            logger.info("shared store %s is reachable again; local changes merged", server.address)
         self._is_logged = False
 
     def _log_unavailable(self, error: SharedStoreUnavailable) -> None:
@@ -217,9 +195,11 @@ class SharedState:
         self._is_logged = True
 
 
-def open_shared_store(settings: GatewaySettings, environ: Mapping[str, str] | None = None) -> RedisStore | None:
-    """The server that a configuration names; None if it names none."""
+def open_shared_store(
+    settings: GatewaySettings, environ: Mapping[str, str] | None = None, ledger: CounterStore | None = None
+) -> RedisState | None:
+    """The server that a configuration names; None if it names none. `ledger` gives the first values of counters."""
     if not settings.shared:
         return None
     password = Credential(secret=settings.shared_password) if settings.shared_password else None
-    return RedisStore(parse_store_url(settings.shared), password, environ=environ)
+    return RedisState(parse_store_url(settings.shared), password, ledger=ledger, environ=environ)

@@ -73,13 +73,16 @@ class WorkerFiles:
                 self._unreadable.add(kind)
 
 
-async def publish_forever(share: Iterable[Callable[[], Awaitable[None] | None]], seconds: float = 1.0) -> None:
-    """Call each of `share` every second, until cancelled."""
+async def share_forever(share: Iterable[Callable[[], Awaitable[None] | None]], seconds: float = 1.0) -> None:
+    """Call each of `share` now, and again every so many seconds until cancelled."""
     every = tuple(share)
     while True:
         for one in every:
-            if (rest := one()) is not None:
-                await rest
+            try:
+                if (rest := one()) is not None:
+                    await rest
+            except Exception:  # an error of ours must not end the loop
+                logger.exception("internal error while sharing state with other processes")
         await asyncio.sleep(seconds)
 
 
@@ -119,9 +122,8 @@ class WorkerHealth:
         self.key = files.folder.name.encode()[:_MAX_KEY_BYTES]
         self._others: list[_Snapshot] = []
 
-    async def merge(self, known: Mapping[str, SharedHealth], *, is_first: bool = False) -> Mapping[str, SharedHealth]:
+    async def merge(self, known: Mapping[str, SharedHealth]) -> Mapping[str, SharedHealth]:
         """What this worker knows, published, with what the others published."""
-        del is_first  # there is no connection
         self._files.write("health", _encode(_Snapshot(self._clock(), dict(known), self._counts())))
         self._others = list(self._files.read_others("health", _Snapshot))
         merged = dict(known)

@@ -31,7 +31,6 @@ from antiphon.wire.output import ModelOutput
 from antiphon.wire.request import Message, ModelRequest
 from antiphon_gateway.state.continuing import (
     continue_from,
-    default_body,
     has_references,
     item_reference,
     item_spans,
@@ -41,7 +40,7 @@ from antiphon_gateway.state.continuing import (
     unknown_answer,
     unknown_previous,
 )
-from antiphon_gateway.state.file import StateFile, drop_answer, drop_oldest
+from antiphon_gateway.state.file import HERE, THERE, StateFile, drop_answer, drop_oldest
 from antiphon_gateway.threads import STATE
 
 logger = logging.getLogger("antiphon.gateway")
@@ -50,10 +49,10 @@ EVENT_SECONDS = 3600.0
 """How long an event of an answer that has ended can be followed."""
 _PURGED_AT_ONCE = 200
 """Expired rows deleted with each stored one: each call stays short, and rows expire slower than they are deleted."""
-_KNOWN = "owner = ?1 AND id = ?2 AND NOT is_deleted"
+_KNOWN = "owner = :owner AND id = :id AND NOT is_deleted"
 _CHAIN = f"""
 WITH RECURSIVE chain (number, parent, depth) AS (
-    SELECT number, parent, 0 FROM answers WHERE {_KNOWN} AND status = 'complete' AND stored_at > ?3
+    SELECT number, parent, 0 FROM answers WHERE {_KNOWN} AND status = 'complete' AND stored_at > :oldest
     UNION ALL SELECT r.number, r.parent, depth + 1 FROM answers r JOIN chain ON r.number = chain.parent)
 SELECT r.id, r.input, r.output, r.body FROM chain JOIN answers r USING (number) ORDER BY depth DESC
 """
@@ -96,15 +95,15 @@ class StoredAnswer(Struct, frozen=True):
 class AnswerStore:
     """The answers in a file."""
 
-    def __init__(self, file: StateFile | None = None) -> None:
-        self.file = self._file = file or StateFile()
+    def __init__(self, file: StateFile) -> None:
+        self._file = file
         self._pending: dict[tuple[str, str], StoredAnswer] = {}
         self._task: asyncio.Task[None] | None = None
 
     @property
     def is_shared(self) -> bool:
         """Whether other processes may use the same answers."""
-        return bool(self._file.path)
+        return not self._file.is_in_memory
 
     def find(self, answer_id: str, owner: str) -> StoredAnswer | None:
         """What is known of an answer; None if nothing is, or it expired."""
@@ -113,13 +112,12 @@ class AnswerStore:
             return pending
         find = (
             "SELECT status, deadline, body, request, is_cancelled, provider, credential, model"
-            f" FROM answers WHERE {_KNOWN} AND stored_at > ?3"
+            f" FROM answers WHERE {_KNOWN} AND stored_at > :oldest"
         )
-        with self._file.reading() as db:
-            row = db.execute(find, (owner, answer_id, self._file.oldest)).fetchone()
-        if row is None:
+        rows = self._file.read(find, {"owner": owner, "id": answer_id, "oldest": self._file.oldest})
+        if not rows:
             return None
-        status, deadline, body, request, is_cancelled, provider, credential, model = row
+        status, deadline, body, request, is_cancelled, provider, credential, model = rows[0]
         is_open = deadline > self._file.clock()
         if status == "running" and not is_open:
             status = "overdue"
@@ -138,8 +136,8 @@ class AnswerStore:
         self, db: sqlite3.Connection, answer_id: str, owner: str, oldest: float = 0.0, status: Status | None = None
     ) -> int | None:
         """The row of an answer that is not deleted, was stored after `oldest`, and has that status."""
-        find = f"SELECT number FROM answers WHERE {_KNOWN} AND stored_at > ?3 AND (?4 IS NULL OR status = ?4)"
-        row = db.execute(find, (owner, answer_id, oldest, status)).fetchone()
+        find = f"SELECT number FROM answers WHERE {_KNOWN} AND stored_at > :oldest AND (:status IS NULL OR status = :status)"
+        row = db.execute(find, {"owner": owner, "id": answer_id, "oldest": oldest, "status": status}).fetchone()
         return None if row is None else int(row[0])
 
     # Answers in the background.
@@ -174,41 +172,41 @@ class AnswerStore:
         """The stored events of an answer after the one with index `after`."""
         find = (
             "SELECT event FROM answer_events e JOIN answers a ON a.number = e.answer"
-            f" WHERE {_KNOWN} AND e.number > ?3 AND (e.stored_at > ?4 OR deadline > ?5) ORDER BY e.number"
+            f" WHERE {_KNOWN} AND e.number > :after AND (e.stored_at > :oldest OR deadline > :now) ORDER BY e.number"
         )
         now = self._file.clock()
-        with self._file.reading() as db:
-            rows = db.execute(find, (owner, answer_id, after, now - EVENT_SECONDS, now)).fetchall()
-        return [bytes(event) for (event,) in rows]
+        times = {"now": now, "oldest": now - EVENT_SECONDS}
+        return [event for (event,) in self._file.read(find, {"owner": owner, "id": answer_id, "after": after, **times})]
 
     def finish(self, answer_id: str, owner: str, body: bytes) -> None:
         """An answer that ran has ended, and all its events are stored. `body` is its object, unless a complete one is stored."""
         with self._file.transaction() as db:
-            db.execute(f"UPDATE answers SET deadline = 0 WHERE {_KNOWN}", (owner, answer_id))
-            end = f"UPDATE answers SET status = 'ended', body = ?3 WHERE {_KNOWN} AND status = 'running'"
-            db.execute(end, (owner, answer_id, body))
+            known = {"owner": owner, "id": answer_id, "body": body}
+            db.execute(f"UPDATE answers SET deadline = 0 WHERE {_KNOWN}", known)
+            db.execute(
+                f"UPDATE answers SET status = 'ended', body = :body WHERE {_KNOWN} AND status = 'running'", known
+            )
 
     def request_cancel(self, answer_id: str, owner: str) -> None:
         """Ask the process that runs an answer to cancel it."""
         with self._file.transaction() as db:
-            db.execute(f"UPDATE answers SET is_cancelled = 1 WHERE {_KNOWN}", (owner, answer_id))
+            db.execute(f"UPDATE answers SET is_cancelled = 1 WHERE {_KNOWN}", {"owner": owner, "id": answer_id})
 
     # Complete answers.
 
     def store(
-        self, answer_id: str, request: ModelRequest, output: ModelOutput, *, owner: str = "", body: bytes = b""
+        self, answer_id: str, request: ModelRequest, output: ModelOutput, body: bytes, *, owner: str = ""
     ) -> None:
-        """Store a complete answer. `request` is as the client sent it, not expanded; `body` is the object it got, if available.
+        """Store a complete answer. `request` is as the client sent it, not expanded; `body` is the object it got.
 
-        Only items of a given `body` can be referred to later: encoded again, they have other ids. An answer with a stored
-        id replaces it. Raises `UnknownResponse` if the answer it continues was deleted meanwhile, and `StateLimitReached`.
+        An answer with a stored id replaces it. Raises `UnknownResponse` if the answer it continues was deleted meanwhile,
+        and `StateLimitReached`.
         """
         previous = previous_response_id(request)
-        body = body or default_body(answer_id, request, output)
         try:
             own = msgspec.json.encode(own_messages(request))
             stored = own, msgspec.json.encode(structs.replace(output, others=())), body
-            items = item_spans(msgspec.json.decode(body), output.parts)
+            items = list(item_spans(msgspec.json.decode(body), output.parts))
         except (msgspec.DecodeError, TypeError, ValueError, RecursionError) as error:
             raise StoreError(f"response {answer_id} cannot be stored: {error}") from error
         with self._file.transaction() as db:
@@ -249,11 +247,6 @@ class AnswerStore:
         """A complete answer and all that it continues, the first one first. Raises `UnknownResponse`."""
         return self._chain(answer_id, owner, unknown_answer)
 
-    def __len__(self) -> int:
-        """The number of rows, including deleted ones that others build on."""
-        with self._file.reading() as db:
-            return int(db.execute("SELECT count(*) FROM answers").fetchone()[0])
-
     def _put(
         self, db: sqlite3.Connection, answer_id: str, owner: str, parent: int | None, stored: tuple[bytes, ...]
     ) -> int:
@@ -278,8 +271,7 @@ class AnswerStore:
 
     def _chain(self, answer_id: str, owner: str, unknown: Callable[[str], UnknownResponse]) -> list[StoredResponse]:
         # The error is made where it is raised: a variable that holds it keeps its traceback alive, and with it the request.
-        with self._file.reading() as db:
-            rows = db.execute(_CHAIN, (owner, answer_id, self._file.oldest)).fetchall()
+        rows = self._file.read(_CHAIN, {"owner": owner, "id": answer_id, "oldest": self._file.oldest})
         if not rows:
             raise unknown(answer_id)
         try:
@@ -300,32 +292,28 @@ class AnswerStore:
     def _item(self, item: str, owner: str) -> Sequence[OutputPart]:
         find = (
             "SELECT output, first, behind FROM items i JOIN answers r USING (number)"
-            " WHERE i.owner = ? AND i.id = ? AND NOT is_deleted AND stored_at > ?"
+            " WHERE i.owner = :owner AND i.id = :item AND NOT is_deleted AND stored_at > :oldest"
         )
-        with self._file.reading() as db:
-            row = db.execute(find, (owner, item, self._file.oldest)).fetchone()
-        if row is None:
+        rows = self._file.read(find, {"owner": owner, "item": item, "oldest": self._file.oldest})
+        if not rows:
             raise UnknownResponse(
                 f"Item with id '{item}' not found. Items are not persisted when `store` is set to false. Try again with "
                 "`store` set to true, or remove this item from your input.",
                 param="input",
             )
-        output, first, end = row
+        output, first, end = rows[0]
         return _output.decode(output).parts[first:end]
 
-    def _make_room(self, db: sqlite3.Connection, newest: int) -> None:
+    def _make_room(self, db: sqlite3.Connection, newest: int, place: str = HERE) -> None:
         """Delete what has expired, and above the limit the oldest that no other builds on."""
-        expired = (
-            "SELECT number FROM answers WHERE is_leaf AND status != 'upstream' AND stored_at <= ?"
-            " ORDER BY stored_at, number LIMIT 1"
-        )
+        expired = f"SELECT number FROM answers WHERE is_leaf AND {place} AND stored_at <= ? ORDER BY stored_at, number LIMIT 1"
         for _ in range(_PURGED_AT_ONCE):
             row = db.execute(expired, (self._file.oldest,)).fetchone()
             if row is None:
                 break
             drop_answer(db, row[0])
-        (count,) = db.execute("SELECT count(*) FROM answers WHERE status != 'upstream'").fetchone()
-        while count > self._file.limit and (dropped := drop_oldest(db, newest)):
+        (count,) = db.execute(f"SELECT count(*) FROM answers WHERE {place}").fetchone()
+        while count > self._file.limit and (dropped := drop_oldest(db, newest, place=place)):
             count -= dropped
 
     # Answers that only their provider stored.
@@ -337,22 +325,17 @@ class AnswerStore:
             self._task = asyncio.get_running_loop().create_task(self._write_pending())
 
     def write_remembered(self, answers: Mapping[tuple[str, str], StoredAnswer]) -> None:
-        """Write where answers are, and delete those that are expired or over the limit, the oldest first."""
-        now, upstream = self._file.clock(), "FROM answers WHERE status = 'upstream'"
+        """Write where answers are."""
         insert = (
             "INSERT INTO answers (owner, id, stored_at, status, provider, credential, model, input, output, body)"
             " VALUES (?, ?, ?, 'upstream', ?, ?, ?, x'', x'', x'') ON CONFLICT DO NOTHING"
         )
         with self._file.transaction() as db:
             for (owner, answer_id), answer in answers.items():
+                db.execute(f"DELETE FROM answers WHERE {THERE} AND owner = ? AND id = ?", (owner, answer_id))
                 place = answer.provider, answer.credential, answer.model
-                db.execute(f"DELETE {upstream} AND owner = ? AND id = ?", (owner, answer_id))
-                db.execute(insert, (owner, answer_id, now, *place))
-            db.execute(f"DELETE {upstream} AND stored_at <= ?", (self._file.oldest,))
-            (count,) = db.execute(f"SELECT count(*) {upstream}").fetchone()
-            if count > self._file.limit:
-                oldest = f"SELECT number {upstream} ORDER BY stored_at, number LIMIT ?"
-                db.execute(f"DELETE FROM answers WHERE number IN ({oldest})", (count - self._file.limit,))
+                db.execute(insert, (owner, answer_id, self._file.clock(), *place))
+            self._make_room(db, 0, THERE)
 
     async def aclose(self) -> None:
         """Write what is left, and close the file."""

@@ -11,8 +11,9 @@ from collections.abc import Callable
 
 import msgspec
 
+from antiphon.errors import UnknownResponse
 from antiphon.http.body import Hold
-from antiphon.parts import ToolCallRequest
+from antiphon.parts import ToolCallRequest, ToolCallResult
 from antiphon.wire.output import ModelOutput
 from antiphon.wire.request import Message, ModelRequest
 from antiphon_gateway.state.continuing import continue_from, own_messages, previous_response_id
@@ -69,13 +70,21 @@ class ConnectionAnswers:
             self.drop(next(iter(self._answers)))
         return ""
 
-    def has_call(self, answer_id: str, call_id: str) -> bool:
-        """Whether a call with that id was made up to an answer."""
-        return any(
-            isinstance(part, ToolCallRequest) and part.tool_call_id == call_id
-            for message in self._answers[answer_id].messages
-            for part in message.parts
-        )
+    def check_results(self, request: ModelRequest) -> None:
+        """Raises `UnknownResponse` for a result without its call, in a request that continues one of the answers.
+
+        All messages before it are here, so the client continues the wrong answer: nothing is there to be repaired.
+        """
+        earlier = self._answers.get(previous_response_id(request))
+        if earlier is None:
+            return
+        parts = [part for message in request.messages for part in message.parts]
+        known = [*parts, *(part for message in earlier.messages for part in message.parts)]
+        calls = {part.tool_call_id for part in known if isinstance(part, ToolCallRequest)}
+        for part in parts:
+            if isinstance(part, ToolCallResult) and part.tool_call_id not in calls:
+                message = f"No tool call found for function call output with call_id {part.tool_call_id}."
+                raise UnknownResponse(message, status=400, param="input")
 
     def drop(self, answer_id: str) -> None:
         """Forget an answer; what others add to it stays counted."""

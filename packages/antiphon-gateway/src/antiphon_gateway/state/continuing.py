@@ -17,14 +17,12 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import msgspec
 from msgspec import structs
 
 from antiphon.errors import UnknownResponse, WireError
 from antiphon.parts import Native, OutputPart, Part, Refusal, Source, Text, Thinking, ToolCallRequest
-from antiphon.wire import formats
 from antiphon.wire.openai_responses.namespaces import mark_namespaces
-from antiphon.wire.output import ModelOutput, ProviderError
+from antiphon.wire.output import ProviderError
 from antiphon.wire.provenance import is_from
 from antiphon.wire.request import Message, ModelRequest
 
@@ -128,14 +126,10 @@ def has_references(message: Message) -> bool:
     return any(item_reference(part) is not None for part in message.parts)
 
 
-def item_spans(body: Any, parts: Sequence[OutputPart]) -> list[tuple[str, int, int]]:
+def item_spans(body: Any, parts: Sequence[OutputPart]) -> Iterator[tuple[str, int, int]]:
     """The parts of each item of a response: its id, the first part, and the one after the last."""
-    return list(_spans(body.get("output") or () if isinstance(body, dict) else (), parts))
-
-
-def _spans(items: Sequence[Any], parts: Sequence[OutputPart]) -> Iterator[tuple[str, int, int]]:
     place = 0
-    for item in items:
+    for item in body.get("output") or () if isinstance(body, dict) else ():
         fields = item if isinstance(item, dict) else {}
         kinds = _PART_KINDS.get(str(fields.get("type")), (Native,))
         content = fields.get("content")
@@ -147,21 +141,6 @@ def _spans(items: Sequence[Any], parts: Sequence[OutputPart]) -> Iterator[tuple[
         if isinstance(fields.get("id"), str):
             yield fields["id"], place, place + count
         place += count
-
-
-def default_body(response_id: str, request: ModelRequest, output: ModelOutput) -> bytes:
-    """The object as the format's encoder writes it."""
-    body = formats[FORMAT].write_response(output).body
-    leading = _instructions(request)
-    words = [part.text for message in leading for part in message.parts if isinstance(part, Text)]
-    fields = {
-        "id": response_id,
-        PREVIOUS_FIELDS[FORMAT]: previous_response_id(request) or None,
-        "instructions": "".join(words) or None,
-        "metadata": request.metadata or {},
-        "store": True,
-    }
-    return msgspec.json.encode({**body, **fields})
 
 
 _MARK = "antiphon-summary-1:"

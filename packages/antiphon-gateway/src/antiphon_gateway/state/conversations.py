@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from antiphon.errors import UnknownResponse
 from antiphon.ids import new_id
@@ -29,22 +29,13 @@ _ITEM_PREFIXES = {
 }
 
 
-class StoredConversation(Struct, frozen=True):
-    """A conversation without its items."""
+class StoredConversation(Struct, frozen=True, kw_only=True):
+    """A conversation without its items, as clients get it."""
 
     id: str
+    object: str = "conversation"
     created_at: int
     metadata: dict[str, Any]
-
-    @property
-    def body(self) -> dict[str, Any]:
-        """The object as clients get it."""
-        return {
-            "id": self.id,
-            "object": "conversation",
-            "created_at": self.created_at,
-            "metadata": self.metadata,
-        }
 
 
 class ConversationStore:
@@ -64,7 +55,7 @@ class ConversationStore:
             ).lastrowid
             _insert(db, number or 0, items)
             self._file.check_size(db, owner)
-        return StoredConversation(name, int(now), dict(metadata))
+        return StoredConversation(id=name, created_at=int(now), metadata=dict(metadata))
 
     def get(self, conversation_id: str, owner: str) -> StoredConversation:
         """A conversation. Raises `UnknownResponse`."""
@@ -78,7 +69,7 @@ class ConversationStore:
             db.execute(
                 "UPDATE conversations SET metadata = ? WHERE number = ?", (msgspec.json.encode(metadata), number)
             )
-        return StoredConversation(known.id, known.created_at, dict(metadata))
+        return structs.replace(known, metadata=dict(metadata))
 
     def delete(self, conversation_id: str, owner: str) -> None:
         """Delete a conversation and its items. Raises `UnknownResponse`."""
@@ -128,7 +119,8 @@ class ConversationStore:
             message = f"Conversation with id '{conversation_id}' not found."
             raise UnknownResponse(message, code="conversation_not_found", param="conversation")
         number, created, metadata = row
-        return number, StoredConversation(conversation_id, int(created), msgspec.json.decode(metadata))
+        known = msgspec.json.decode(metadata)
+        return number, StoredConversation(id=conversation_id, created_at=int(created), metadata=known)
 
     def _make_room(self, db: sqlite3.Connection) -> None:
         (count,) = db.execute("SELECT count(*) FROM conversations").fetchone()

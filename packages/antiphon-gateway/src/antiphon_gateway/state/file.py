@@ -10,9 +10,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager
-from typing import Self
+from collections.abc import Callable, Mapping
 
 from antiphon.errors import StoreFull
 from antiphon.history.sql.sqlite_file import SqliteFile
@@ -21,20 +19,14 @@ from antiphon_gateway.utc_time import DAY_SECONDS
 APPLICATION_ID = 0x414E5453  # "ANTS": not a history, so that neither is mistaken for the other
 SCHEMA = 5
 
+HERE, THERE = "status != 'upstream'", "status = 'upstream'"
+"""The answers that are here, and those that only their provider stored. Each kind has an index, and makes room for its own."""
 _ROW_BYTES = 256
 """What a row costs beside its content."""
-_Counted = Mapping[str, tuple[str, tuple[str, ...]]]
-_CONVERSATIONS_COUNTED: _Counted = {
-    "conversation_items": ("(SELECT owner FROM conversations WHERE number = {row}.conversation)", ("item",)),
-}
-_COUNTED_BEFORE: _Counted = {
-    "responses": ("{row}.owner", ("input", "output", "body")),
-    "unfinished": ("{row}.owner", ("body", "request")),
-    "unfinished_events": ("{row}.owner", ("event",)),
-}
-_ANSWERS_COUNTED: _Counted = {
+_COUNTED: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "answers": ("{row}.owner", ("input", "output", "body", "request")),
     "answer_events": ("(SELECT owner FROM answers WHERE number = {row}.answer)", ("event",)),
+    "conversation_items": ("(SELECT owner FROM conversations WHERE number = {row}.conversation)", ("item",)),
 }
 """The tables that are counted: the owner of a row, and its columns."""
 
@@ -43,7 +35,7 @@ class StateLimitReached(StoreFull):
     """A client, or all of them, have stored as many bytes as they may."""
 
 
-class StateFile:
+class StateFile(SqliteFile):
     """The file at `path`, or memory with an empty path. What is in it stays for `seconds`, and at most `limit` of a kind.
 
     `max_bytes` is the size of all together (0: any). `is_shared`: whether there are several clients; then each may have half.
@@ -60,36 +52,26 @@ class StateFile:
         timeout: float = 5.0,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self.path = os.fspath(path)
+        self.is_in_memory = not os.fspath(path)
         self.seconds = seconds
         self.limit = limit
         self.max_bytes = max_bytes
         self.clock = clock
         self._is_shared = is_shared
-        self._file = SqliteFile(
-            self.path or ":memory:",
+        super().__init__(
+            os.fspath(path) or ":memory:",
             tables=_TABLES,
             tables_schema=SCHEMA,
             application_id=APPLICATION_ID,
             schema=SCHEMA,
             timeout=timeout,
-            read_only=False,
-            create=True,
             migrations={
                 1: _BACKGROUND_ANSWERS + _CONVERSATION_TABLES,
                 2: _UPSTREAM_ANSWERS_AND_EVENTS,
-                3: _STORED_BYTES + _count({**_COUNTED_BEFORE, **_CONVERSATIONS_COUNTED}),
-                4: _ONE_TABLE_OF_ANSWERS + _count(_ANSWERS_COUNTED, also=_CONVERSATIONS_COUNTED),
+                3: _STORED_BYTES + _count_changes("conversation_items"),
+                4: _ONE_TABLE_OF_ANSWERS + _count_rows() + _count_changes("answers", "answer_events"),
             },
         )
-
-    def reading(self) -> AbstractContextManager[sqlite3.Connection]:
-        """A connection to read with."""
-        return self._file.reading()
-
-    def transaction(self) -> AbstractContextManager[sqlite3.Connection]:
-        """A connection to write with: all is stored when the block ends well, and nothing otherwise."""
-        return self._file.transaction()
 
     @property
     def oldest(self) -> float:
@@ -104,16 +86,6 @@ class StateFile:
         if self.max_bytes:
             _make_room(db, owner, self.max_bytes // 2 if self._is_shared() else self.max_bytes, newest)
             _make_room(db, None, self.max_bytes, newest)
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def drop_answer(db: sqlite3.Connection, number: int) -> int:
@@ -133,10 +105,10 @@ def drop_answer(db: sqlite3.Connection, number: int) -> int:
         number = parent
 
 
-def drop_oldest(db: sqlite3.Connection, newest: int, owner: str | None = None) -> int:
+def drop_oldest(db: sqlite3.Connection, newest: int, owner: str | None = None, place: str = HERE) -> int:
     """Remove the oldest answer, of one owner or of all, that no other continues and that is not `newest`; 0 if there is none."""
     find = (
-        "SELECT number FROM answers WHERE is_leaf AND status != 'upstream' AND status != 'running' AND number != ?2"
+        f"SELECT number FROM answers WHERE is_leaf AND {place} AND status != 'running' AND number != ?2"
         " AND (?1 IS NULL OR owner = ?1) ORDER BY stored_at, number LIMIT 1"
     )
     oldest = db.execute(find, (owner, newest)).fetchone()
@@ -154,47 +126,43 @@ def _make_room(db: sqlite3.Connection, owner: str | None, limit: int, newest: in
             )
 
 
-def _count(tables: _Counted, *, also: _Counted | None = None) -> str:
-    """The statements that count what is in tables, and from then on every change. `also` has triggers already."""
-    counted = {**tables, **(also or {})}
+def _count_rows() -> str:
+    """The statements that count what is in the tables."""
     rows = " UNION ALL ".join(
-        f"SELECT {_owner(counted, name, name)} AS owner, {_size(counted, name, name)} AS size FROM {name}"
-        for name in counted
+        f"SELECT {_owner(table, table)} AS owner, {_size(table, table)} AS size FROM {table}" for table in _COUNTED
     )
     return (
         "DELETE FROM stored_bytes;\n"
         f"INSERT INTO stored_bytes SELECT owner, sum(size) FROM ({rows}) WHERE owner IS NOT NULL GROUP BY owner;\n"
-        + "".join(_triggers(tables))
     )
 
 
-def _triggers(tables: _Counted) -> Iterable[str]:
+def _count_changes(*tables: str) -> str:
+    """The triggers that count every change of tables."""
     change = "UPDATE stored_bytes SET bytes = bytes"
-    for table, (_, columns) in tables.items():
-        owner, size = _owner(tables, table, "new"), _size(tables, table, "new")
+    triggers = ""
+    for table in tables:
+        owner, size = _owner(table, "new"), _size(table, "new")
         # Without a clause for conflicts: that of the statement that inserts the row would replace it.
-        yield (
+        triggers += (
             f"CREATE TRIGGER {table}_added AFTER INSERT ON {table} BEGIN\n"
             f"INSERT INTO stored_bytes SELECT {owner}, 0"
             f" WHERE NOT EXISTS (SELECT 1 FROM stored_bytes WHERE owner = {owner}); "
             f"{change} + {size} WHERE owner = {owner}; END;\n"
-        )
-        yield (
             f"CREATE TRIGGER {table}_removed AFTER DELETE ON {table} BEGIN\n"
-            f"{change} - {_size(tables, table, 'old')} WHERE owner = {_owner(tables, table, 'old')}; END;\n"
+            f"{change} - {_size(table, 'old')} WHERE owner = {_owner(table, 'old')}; END;\n"
+            f"CREATE TRIGGER {table}_changed AFTER UPDATE OF {', '.join(_COUNTED[table][1])} ON {table} BEGIN\n"
+            f"{change} + {size} - {_size(table, 'old')} WHERE owner = {owner}; END;\n"
         )
-        yield (
-            f"CREATE TRIGGER {table}_changed AFTER UPDATE OF {', '.join(columns)} ON {table} BEGIN\n"
-            f"{change} + {size} - {_size(tables, table, 'old')} WHERE owner = {owner}; END;\n"
-        )
+    return triggers
 
 
-def _owner(tables: _Counted, table: str, row: str) -> str:
-    return tables[table][0].format(row=row)
+def _owner(table: str, row: str) -> str:
+    return _COUNTED[table][0].format(row=row)
 
 
-def _size(tables: _Counted, table: str, row: str) -> str:
-    lengths = (f"coalesce(length({row}.{column}), 0)" for column in tables[table][1])
+def _size(table: str, row: str) -> str:
+    lengths = (f"coalesce(length({row}.{column}), 0)" for column in _COUNTED[table][1])
     return f"({_ROW_BYTES} + {' + '.join(lengths)})"
 
 
@@ -263,7 +231,7 @@ CREATE INDEX item_homes ON items (number);
     + _ANSWER_TABLES
     + _CONVERSATION_TABLES
     + _STORED_BYTES
-    + "".join(_triggers({**_ANSWERS_COUNTED, **_CONVERSATIONS_COUNTED}))
+    + _count_changes(*_COUNTED)
 )
 """The tables of a new file. An answer is `running` until its `deadline`, then `complete`, or `ended` without being so. One
 that is `upstream` is stored by its provider; the row says where: provider, name of the key, and the model that was asked for."""
@@ -307,9 +275,9 @@ CREATE INDEX oldest_unfinished_events ON unfinished_events (kept);
 """
 
 _ONE_TABLE_OF_ANSWERS = f"""
-DROP TRIGGER responses_added;
-DROP TRIGGER responses_removed;
-DROP TRIGGER responses_changed;
+DROP TRIGGER IF EXISTS responses_added;
+DROP TRIGGER IF EXISTS responses_removed;
+DROP TRIGGER IF EXISTS responses_changed;
 DROP INDEX known;
 DROP INDEX leaves;
 ALTER TABLE responses RENAME TO answers;

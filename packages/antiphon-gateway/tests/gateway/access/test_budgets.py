@@ -14,7 +14,7 @@ from antiphon.providers.routes import Target
 from antiphon.wire.output import ProviderError
 from antiphon_gateway.access.accounts import EMBEDDED, ClientAccounts, LimitReached, priced_targets
 from antiphon_gateway.access.client_keys import ClientKey
-from antiphon_gateway.share.counts import NOTHING, Amount, Counters, Period
+from antiphon_gateway.share.counts import NOTHING, Amount, Counters, Period, periods_of
 
 
 class Clock:
@@ -64,6 +64,10 @@ class Budgets:
     async def admit(self, client: ClientKey) -> LimitReached | None:
         return await self.accounts.limit_reached(client, costs=True)
 
+    def used(self, client: ClientKey) -> list[Amount]:
+        """What a client has used of its day and its month."""
+        return [self._counters.total(period) for period in periods_of(client.name, int(self._clock() // 86_400))]
+
     async def flush(self) -> None:
         await self._counters.exchange(int(self._clock() // 86_400))
 
@@ -89,7 +93,7 @@ def test_a_day_and_a_month_end_at_midnight_utc() -> None:
         assert await limit() == ("tokens_per_month", 86_400.0)  # it lasts longer than the day
         clock.set("2026-12-01T00:00:00")
         assert await limit() is None
-        assert budgets.accounts.used(client) == (NOTHING, NOTHING)
+        assert budgets.used(client) == [NOTHING, NOTHING]
 
     asyncio.run(run())
 
@@ -216,7 +220,7 @@ def test_charges_before_midnight_count_for_their_own_day() -> None:
         budgets.charge(client, 30)
         await budgets.flush()
         assert shared.days() == [30, 70]
-        assert budgets.accounts.used(client) == (Amount(30), Amount(30))
+        assert budgets.used(client) == [Amount(30), Amount(30)]
 
     asyncio.run(run())
 

@@ -136,6 +136,26 @@ REFUSED: dict[str, tuple[str, list[tuple[int, str, str]]]] = {
         [(3, "providers[0].keys[0]", "no variable name"), (3, "providers[0].keys[1]", "no file path")],
     ),
     "no file": (f'{PROVIDER}keys = ["file:gone"]\n', [(3, "providers[0].keys[0]", "gone: No such file")]),
+    "a path of no user": (
+        '[gateway]\nstate = "~no-such-user/state.db"\nclient_keys = ["file:~no-such-user/key"]\n',
+        [
+            (2, "gateway.state", "not a valid path: there is no home folder ~no-such-user"),
+            (3, "gateway.client_keys[0]", "not a valid path: there is no home folder ~no-such-user"),
+        ],
+    ),
+    "a zero byte in a path": (
+        '[gateway]\nclient_keys = ["file:a\\u0000b"]\n[ledger]\naddress = "a\\u0000b"\n',
+        [(2, "gateway.client_keys[0]", "not a valid path"), (4, "ledger.address", "not a valid path")],
+    ),
+    "an empty key": (
+        f'[gateway]\nclient_keys = [""]\n[[keys]]\nname = "a"\nkey = ""\n{PROVIDER}keys = ["", 1]\n',
+        [
+            (2, "gateway.client_keys[0]", "must not be empty"),
+            (5, "keys[0].key", "must not be empty"),
+            (8, "providers[0].keys[0]", "must not be empty"),
+            (8, "providers[0].keys[1]", "expected a string, got an integer"),
+        ],
+    ),
     "a folder as a key": (f'{PROVIDER}keys = ["file:."]\n', [(3, "providers[0].keys[0]", "cannot read the key file")]),
     "a hash for a provider": (
         f'{PROVIDER}keys = ["sha256:{"0" * 64}"]\n',

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from antiphon.providers.keys.secret import read_headers
-from antiphon_gateway.config.file import ConfigError, config_from_environment
+from antiphon.providers.presets import PRESETS
+from antiphon_gateway.config.file import ConfigError, config_from_environment, fill_from_environment
+from antiphon_gateway.config.settings import ProviderSettings
 
 KEY = "sk-a-real-secret-that-must-not-show"
 ENVIRON = {"OPENAI_API_KEY": KEY, "ANTHROPIC_API_KEY": f"{KEY}-2", "ANTIPHON_CLIENT_KEY": f"{KEY}-3"}
@@ -45,6 +47,38 @@ def test_the_environment_offers_what_its_keys_open() -> None:
 def test_a_bearer_token_is_sent_as_one() -> None:
     (provider,) = config_from_environment({"ANTHROPIC_AUTH_TOKEN": "t"}).config.providers
     assert (provider.keys, provider.effective_preset.auth) == (("env:ANTHROPIC_AUTH_TOKEN",), "bearer")
+
+
+@pytest.mark.parametrize(
+    ("name", "environ", "key"),
+    [
+        (
+            "azure-openai",
+            {"AZURE_OPENAI_API_KEY": KEY, "AZURE_OPENAI_ENDPOINT": "https://h"},
+            "env:AZURE_OPENAI_API_KEY",
+        ),
+        (
+            "azure-openai",
+            {"AZURE_CLIENT_ID": "c", "AZURE_TENANT_ID": "t", "AZURE_OPENAI_ENDPOINT": "https://h"},
+            "entra:",
+        ),
+        (
+            "bedrock-mantle",
+            {
+                "AWS_BEARER_TOKEN_BEDROCK": KEY,
+                "AWS_REGION": "us-east-1",
+                "ANTHROPIC_BEDROCK_MANTLE_BASE_URL": "https://h",
+            },
+            "env:AWS_BEARER_TOKEN_BEDROCK",
+        ),
+    ],
+)
+def test_a_host_in_a_cloud_gets_its_key_and_its_address(name: str, environ: dict[str, str], key: str) -> None:
+    environ = {**environ, "OPENAI_API_VERSION": "2025-02-02"}
+    found = fill_from_environment(ProviderSettings(name=name), environ)
+    assert (found.keys, found.base_url) == ((key,), "https://h")
+    assert found.effective_preset.auth == PRESETS[name].auth
+    assert found.api_version == ("2025-02-02" if name == "azure-openai" else "")
 
 
 def test_an_environment_that_cannot_be_served_is_refused() -> None:

@@ -59,12 +59,12 @@ SECRET = "sk-a-secret-of-the-gateway"
     ],
 )
 def test_the_upstream_url_of_embeddings(preset: str, base_url: str, address: str | None) -> None:
-    assert embeddings_url(PRESETS[preset], base_url, "small") == address
+    assert embeddings_url(PRESETS[preset].at_host(base_url), "small") == address
 
 
 @pytest.mark.parametrize("name", [name for name, preset in PRESETS.items() if preset.format.startswith("openai")])
 def test_every_provider_of_openais_formats_has_an_address(name: str) -> None:
-    address = embeddings_url(PRESETS[name], "https://host", "small")
+    address = embeddings_url(PRESETS[name].at_host("https://host"), "small")
     assert address is not None
     assert "/embeddings" in address
     assert "chat" not in address
@@ -113,7 +113,7 @@ def provider_at(url: str) -> Provider:
 def embed(url: str, body: bytes) -> WholeReply:
     async def call() -> WholeReply:
         provider = provider_at(url)
-        address = embeddings_url(provider.preset, provider.base_url, "theirs")
+        address = embeddings_url(provider.preset, "theirs")
         assert address is not None
         request = UpstreamRequest(provider, "theirs", address, [replace_model(body, "theirs")], streams=False)
 

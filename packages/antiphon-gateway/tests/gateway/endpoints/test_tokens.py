@@ -20,8 +20,8 @@ from antiphon_gateway.endpoints.tokens import (
     count_url,
     read_count_request,
     request_tokens,
-    rewrite_count_body,
 )
+from antiphon_gateway.runtime.body_fields import rename_gemini_models, replace_model
 from gateway.rig import FAST, rig
 from gateway.strict_upstream import hang
 from support.local_server import LocalServer
@@ -83,11 +83,11 @@ def test_gemini_may_wrap_the_request(wrap: bool) -> None:
 )
 def test_an_invalid_body_is_refused(format_name: str, body: bytes) -> None:
     with pytest.raises(WireError):
-        count_here(format_name, body)
+        read_count_request(format_name, body)
 
 
 def test_the_answer_is_marked_as_an_estimate() -> None:
-    answer = count_here("anthropic", msgspec.json.encode(HELLO))
+    answer = count_here("anthropic", read_count_request("anthropic", msgspec.json.encode(HELLO)))
     assert answer.headers[ESTIMATE_HEADER] == "1"
     assert answer.status == 200
 
@@ -95,7 +95,7 @@ def test_the_answer_is_marked_as_an_estimate() -> None:
 def test_anthropic_reads_it() -> None:
     anthropic = pytest.importorskip("anthropic")
     with LocalServer() as server, anthropic.Anthropic(api_key="none", base_url=server.url, max_retries=0) as client:
-        answer = count_here("anthropic", msgspec.json.encode(HELLO))
+        answer = count_here("anthropic", read_count_request("anthropic", msgspec.json.encode(HELLO)))
         assert isinstance(answer.body, bytes)
         server.answer(200, "application/json", answer.body)
         counted = client.messages.count_tokens(**HELLO)
@@ -107,7 +107,7 @@ def test_anthropic_reads_it() -> None:
 
 def test_gemini_reads_it() -> None:
     with Server() as server:
-        answer = count_here("gemini", msgspec.json.encode({"contents": CONTENTS}))
+        answer = count_here("gemini", read_count_request("gemini", msgspec.json.encode({"contents": CONTENTS})))
         assert isinstance(answer.body, bytes)
         server.answer(msgspec.json.decode(answer.body))
         counted = server.client.models.count_tokens(model="m", contents="Is it raining in Oslo?")
@@ -127,7 +127,7 @@ def test_gemini_reads_it() -> None:
     ],
 )
 def test_the_url_of_a_token_count_upstream(preset: str, base_url: str, address: str | None) -> None:
-    assert count_url(PRESETS[preset], base_url, "some-model") == address
+    assert count_url(PRESETS[preset].at_host(base_url), "some-model") == address
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,8 @@ def test_the_url_of_a_token_count_upstream(preset: str, base_url: str, address: 
     ],
 )
 def test_the_body_of_a_token_count_upstream(format_name: str, body: bytes, sent: bytes) -> None:
-    assert rewrite_count_body(format_name, body, "b") == sent
+    rename = rename_gemini_models if format_name == "gemini" else replace_model
+    assert rename(body, "b") == sent
 
 
 @pytest.mark.parametrize(

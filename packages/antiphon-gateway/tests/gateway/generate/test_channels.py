@@ -62,23 +62,23 @@ def same(
     name: str, record: Record, continuation: Continuation | None = None, *, scrubs: bool = False, model: str = "m"
 ) -> Same:
     """A channel for a stream that is passed on."""
-    wire = formats[name]
-    frame = StreamFrame(wire, model, 20.0)
+    frame = StreamFrame(formats[name], model, 20.0)
 
     def scrub(error: ProviderError) -> ProviderError:
         return ProviderError("it is hidden", error.kind) if scrubs else error
 
     def translate() -> Translate:
         restorer = CallRestorer(ModelRequest())
-        return Translate(wire, model, record, frame, scrub, restorer, lambda given: given, continuation=continuation)
+        return Translate(frame, record, scrub, restorer, continuation=continuation)
 
-    return Same(wire, model, record, frame, scrub, continuation=continuation, translate=translate)
+    return Same(frame, record, scrub, continuation=continuation, translate=translate)
 
 
 def begun(name: str, data: bytes, reader: ResponseReader | None = None) -> StreamReply:
     """A reply; an attempt has read these bytes of it."""
     reader = reader or ResponseReader(formats[name])
-    return StreamReply([data], reader.feed(data), {}, reader, Response())  # type: ignore[arg-type]
+    deltas, response = reader.feed(data), Response()
+    return StreamReply(reader, response, iter(()), held=[data], deltas=deltas)  # type: ignore[arg-type]
 
 
 def play(channel: Channel, name: str, first: bytes, *pieces: bytes, ends: bool = True) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 from msgspec import structs
@@ -10,9 +11,9 @@ from msgspec import structs
 from antiphon.parts import Text, text_of
 from antiphon.wire import FORMATS
 from antiphon.wire.request import Message, ModelRequest
-from antiphon_gateway.config.settings import ClientKeySettings
-from gateway.rig import FAST, Rig, rig
-from gateway.strict_upstream import Fault, cut, hang, text_answer, trickle
+from antiphon_gateway.config.settings import ClientKeySettings, Config, ModelSettings
+from gateway.rig import ENVIRONMENT, FAST, KEY, Client, Rig, provider_of, rig, serving
+from gateway.strict_upstream import Fault, StrictUpstream, cut, hang, text_answer, trickle
 from providers.scripted_server import Reply
 
 QUESTION = ModelRequest(messages=(Message("user", (Text("Is it raining?"),)),), max_output_tokens=500)
@@ -113,3 +114,29 @@ def test_attempts_and_reasons_are_recorded(gateway: Rig) -> None:
     assert not second.get("error")
     (fallback,) = record["fallbacks"]
     assert fallback.startswith("openai-chat/gpt-4o to anthropic/claude-opus-4-7: stream_cut")
+
+
+def test_losses_of_the_stream_that_continues_are_recorded(gateway: Rig) -> None:
+    gateway.upstreams["openai-chat"].faults.append(in_the_middle("cut"))
+    stopped = structs.replace(text_answer(LONG), stop_reason="stop_sequence", stop_sequence="字")
+    gateway.upstreams["anthropic"].answer = lambda _: stopped
+    with gateway.client("k-metered") as client:
+        client.ask("openai-chat", "chat-then-claude", QUESTION, streams=True)
+        record = client.get("/status", accept="application/json").json["requests"][0]
+    assert any("stop_sequence" in loss for loss in record["losses"])
+
+
+@pytest.mark.parametrize("source", ["openai-chat", "anthropic"])
+def test_another_host_of_the_same_model_gets_the_whole_request(source: str) -> None:
+    key = KEY.format("openai-chat")
+    with StrictUpstream("openai-chat", [key]) as first, StrictUpstream("openai-chat", [key]) as second:
+        first.answer = second.answer = lambda _: text_answer(LONG)
+        first.faults.append(in_the_middle("cut"))
+        config = Config(
+            gateway=structs.replace(FAST, continue_streams=True),
+            providers=(provider_of("first", first), provider_of("second", second)),
+            models=(ModelSettings(name="m", targets=("first/gpt-4o", "second/gpt-4o")),),
+        )
+        with serving(config, ENVIRONMENT) as (port, _), closing(Client(port)) as client:
+            output = client.ask(source, "m", QUESTION, streams=True).output(source, streams=True)
+    assert text_of(output.parts) == LONG

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -97,9 +97,9 @@ class Started:
         self.statuses: list[int] = []
         self.record = Record(request_id="r", client_format="openai-chat")
         self.client = FakeClient()
-        reply = StreamReply([], [], {}, ResponseReader(WIRE), self.response, self.attempt)
+        reply = StreamReply(ResponseReader(WIRE), self.response, self.response, self.attempt)  # type: ignore[arg-type]
         frame = StreamFrame(WIRE, "m", keep_alive)
-        channel = options.pop("channel", Same)(WIRE, "m", self.record, frame, lambda error: error)
+        channel = options.pop("channel", Same)(frame, self.record, lambda error: error)
         self.relay = Relay(
             reply,
             channel,
@@ -211,6 +211,15 @@ def test_a_defect_of_ours_is_recorded_as_500_and_truncates_the_stream() -> None:
     run_on("asyncio", work())
 
 
+class Recording:
+    """A recording of an answer that ends with its first bytes."""
+
+    is_ending = True
+
+    def __init__(self, keep: Callable[[], Awaitable[None]]) -> None:
+        self.keep = keep
+
+
 def test_the_stream_ends_after_what_must_happen_before() -> None:
     order: list[str] = []
 
@@ -219,7 +228,7 @@ def test_the_stream_ends_after_what_must_happen_before() -> None:
         order.append("stored")
 
     async def work() -> None:
-        started = Started(CHAT, before_end=store)
+        started = Started(CHAT, recording=Recording(store))
         await started.client.until(lambda: started.client.data == CHAT)
         await started.end()
         assert order == ["stored"]
@@ -236,7 +245,7 @@ def test_leaving_while_a_response_is_stored_is_recorded() -> None:
             is_storing.set()
             await asyncio.Event().wait()
 
-        started = Started(CHAT, before_end=store)
+        started = Started(CHAT, recording=Recording(store))
         await asyncio.wait_for(is_storing.wait(), 20)
         started.relay.cancel()
         assert started.statuses == [499]
@@ -282,6 +291,9 @@ class NoTarget:
 
     async def next_reply(self, error: ProviderError) -> StreamReply:
         raise StreamFailed(error)
+
+    def close(self) -> None:
+        """Nothing is held."""
 
 
 def test_a_stalled_stream_without_another_target_is_waited_for() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import stat
@@ -13,16 +14,17 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from antiphon.errors import StoreError, StoreUnreachable
+from antiphon.errors import SharedStoreUnavailable, StoreError, StoreUnreachable
 from antiphon.history.sql.database import Database
 from antiphon.prices import PriceTable
 from antiphon_gateway.config.file import ConfigError, load_config
 from antiphon_gateway.config.settings import Config, GatewaySettings, LedgerSettings
-from antiphon_gateway.ledger.database import ledger_address, open_operator_database
+from antiphon_gateway.ledger.database import OperatorDatabase, ledger_address, open_operator_database
 from antiphon_gateway.ledger.journal import DAY_MICROSECONDS, RowJournal, UsageRow, recover
 from antiphon_gateway.ledger.ledger import UsageLedger
-from antiphon_gateway.ledger.spend import spend
+from antiphon_gateway.ledger.spend import LedgerTotals, spend
 from antiphon_gateway.ledger.writer import LedgerWriter
+from antiphon_gateway.share.counts import NOTHING, Period
 
 NOW = time.time_ns() // 1000
 
@@ -51,7 +53,7 @@ def row_ids(database: Database) -> list[str]:
 def test_rows_are_written_in_order_with_their_sums(address: str, database: Database) -> None:
     ledger = UsageLedger(lambda: open_operator_database(address), interval=0.01)
     for number in range(2500):
-        ledger.add(row(number))
+        ledger.add((row(number),))
     assert ledger.flush(30)
     assert row_ids(database) == [f"r{number}" for number in range(2500)]
     assert spend(database)[0].calls == 2500
@@ -60,9 +62,52 @@ def test_rows_are_written_in_order_with_their_sums(address: str, database: Datab
     ledger.close()
 
 
+def test_totals_have_the_rows_of_their_moment_and_no_later_ones(address: str) -> None:
+    """Rows that are written while they are read would be counted twice: as totals, and as what was charged since."""
+    day = NOW // DAY_MICROSECONDS
+    period = Period("alice", day, day + 1)
+
+    def open_late() -> Database:
+        time.sleep(0.2)
+        return open_operator_database(address)
+
+    def with_tokens(number: int) -> UsageRow:
+        return structs.replace(row(number), metering="reported", prompt_tokens=10**number)
+
+    async def count() -> None:
+        ledger = UsageLedger(open_late, interval=0.01)
+        totals = LedgerTotals(ledger, OperatorDatabase(address))
+        ledger.add([with_tokens(1), with_tokens(2)])
+        counting = asyncio.create_task(totals.count({period: NOTHING}))
+        await asyncio.sleep(0)
+        ledger.add([with_tokens(3)])
+        assert (await counting)[period].tokens == 110
+        ledger.add([with_tokens(4)])
+        assert (await totals.count({period: NOTHING}))[period].tokens == 11_110
+        ledger.close()
+
+    asyncio.run(count())
+
+
+def test_totals_of_a_database_that_is_away_are_refused_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("antiphon_gateway.ledger.spend._READ_SECONDS", 1.0)
+
+    def fail() -> Database:
+        raise StoreUnreachable("the server does not answer")
+
+    async def count() -> None:
+        ledger = UsageLedger(fail, interval=0.01)
+        ledger.add([row(1)])
+        with pytest.raises(SharedStoreUnavailable, match="cannot write: the server does not answer"):
+            await LedgerTotals(ledger, OperatorDatabase(":memory:")).count({Period("alice", 1, 2): NOTHING})
+        ledger.close(timeout=0.1)
+
+    asyncio.run(count())
+
+
 def test_close_writes_what_is_left(address: str, database: Database) -> None:
     ledger = UsageLedger(lambda: open_operator_database(address), interval=60)
-    ledger.add(row(1))
+    ledger.add((row(1),))
     ledger.close()
     assert row_ids(database) == ["r1"]
 
@@ -86,7 +131,7 @@ def test_rows_wait_while_the_database_is_away_and_the_log_says_so_once(
 
     ledger = UsageLedger(open_late, interval=0.01)
     with caplog.at_level(logging.WARNING):
-        ledger.add(row(1))
+        ledger.add((row(1),))
         assert ledger.flush(30)
     ledger.close()
     assert row_ids(database) == ["r1"]
@@ -104,7 +149,7 @@ def test_rows_above_the_limit_are_dropped_and_counted(caplog: pytest.LogCaptureF
 
     ledger = UsageLedger(open_blocked, interval=0.0, max_pending=10)
     for number in range(25):
-        ledger.add(row(number))
+        ledger.add((row(number),))
     assert ledger.status.lost_rows == 15
     assert ledger.status.pending_rows == 10
     blocked.set()
@@ -142,8 +187,8 @@ def test_writers_at_once_add_to_the_same_sums(address: str, database: Database) 
 
 def test_expired_rows_are_deleted_and_their_sums_stay(address: str, database: Database) -> None:
     ledger = UsageLedger(lambda: open_operator_database(address), interval=0.01, retention_days=30)
-    ledger.add(row(1, NOW - 31 * DAY_MICROSECONDS))
-    ledger.add(row(2))
+    ledger.add((row(1, NOW - 31 * DAY_MICROSECONDS),))
+    ledger.add((row(2),))
     assert ledger.flush(30)
     ledger.close()
     assert row_ids(database) == ["r2"]
@@ -214,7 +259,7 @@ def test_rows_of_a_killed_process_are_recovered_once(
     LedgerWriter(database, PriceTable).write("killed", 1, [row(1), row(2), row(3)])
     ledger = UsageLedger(lambda: open_operator_database(address), journal=folder, interval=0.01)
     ledger.recover()
-    ledger.add(row(7))
+    ledger.add((row(7),))
     assert ledger.flush(30)
     ledger.close()
     assert row_ids(database) == ["r1", "r2", "r3", "r4", "r5", "r7"]
@@ -240,7 +285,7 @@ def test_requests_in_progress_of_a_killed_process_are_rows(address: str, databas
         file.write(bytes(100))
     ledger = UsageLedger(lambda: open_operator_database(address), journal=folder, interval=0.01)
     ledger.recover()
-    ledger.add(row(7))
+    ledger.add((row(7),))
     assert ledger.flush(30)
     ledger.close()
     assert sorted(row_ids(database)) == ["r2", "r3", "r4", "r4", "r5", "r6", "r7"]
@@ -303,8 +348,8 @@ def test_a_journal_that_cannot_be_written_is_reported_once(tmp_path: Path, caplo
     ledger = UsageLedger(
         lambda: open_operator_database(str(tmp_path / "ledger.db")), journal=tmp_path / "file" / "rows", interval=0.01
     )
-    ledger.add(row(1))
-    ledger.add(row(2))
+    ledger.add((row(1),))
+    ledger.add((row(2),))
     assert ledger.flush(30)
     ledger.close()
     assert len([record for record in caplog.records if "only in memory" in record.getMessage()]) == 1

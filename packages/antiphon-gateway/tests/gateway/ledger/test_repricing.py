@@ -223,7 +223,7 @@ def test_a_gateway_prices_the_rows_of_an_older_ledger(address: str) -> None:
     database = open_operator_database(address, HOUSE)
     (before,) = spend(database)
     new = random_rows(40)
-    ledger.add_all(new)
+    ledger.add(new)
     until(lambda: not database.rows("SELECT name FROM unpriced"))
     assert ledger.flush(30)
     ledger.close()

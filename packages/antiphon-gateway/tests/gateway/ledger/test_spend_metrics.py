@@ -57,7 +57,7 @@ def written(folder: Path, rows: list[UsageRow], prices: PriceTable = TABLE) -> d
     """What a ledger counted for the metrics when it wrote rows."""
     address = str(folder / "l.db")
     ledger = UsageLedger(lambda: open_operator_database(address), prices=lambda: prices)
-    ledger.add_all(rows)
+    ledger.add(rows)
     ledger.close()
     taken = ledger.take_spent()
     assert ledger.take_spent() == {}
@@ -98,7 +98,7 @@ def test_rows_that_wait_and_errors_are_counted(tmp_path: Path) -> None:
         return open_operator_database(str(tmp_path / "l.db"))
 
     ledger, metrics = UsageLedger(open_database, interval=0.01), Metrics()
-    ledger.add_all(ROWS)
+    ledger.add(ROWS)
     until(lambda: ledger.status.write_errors)
     metrics.set_ledger(ledger.status)
     text = metrics.render()

@@ -10,6 +10,7 @@ from antiphon.providers.keys.health import CredentialStatus, ModelStatus
 from antiphon.providers.keys.target_health import CircuitStatus
 from antiphon.providers.routes import Target
 from antiphon.wire.output import ProviderError
+from antiphon_gateway.config.reload import ReloadResult
 from antiphon_gateway.ledger.search import RequestFilter
 from antiphon_gateway.ledger.spend import SpendRow
 from antiphon_gateway.observe.recent import (
@@ -17,7 +18,7 @@ from antiphon_gateway.observe.recent import (
     RecentRequests,
 )
 from antiphon_gateway.observe.record import Record
-from antiphon_gateway.observe.status import ReloadResult, ServerStatus, SpendSummary, Status, build_status
+from antiphon_gateway.observe.status import ServerStatus, SpendSummary, Status, build_status
 
 NOW = datetime(2025, 11, 15, 14, 42, 10, tzinfo=UTC)
 

@@ -24,7 +24,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
     """A gateway that was started after the requests in its ledger."""
     path: Path = tmp_path_factory.mktemp("ledger") / "ledger.db"
     ledger = UsageLedger(partial(open_operator_database, str(path)))
-    ledger.add_all(
+    ledger.add(
         [
             UsageRow(
                 request_id=f"old-{number:03}",

@@ -19,9 +19,9 @@ from antiphon.providers.keys.health import CredentialStatus, KeyState, ModelStat
 from antiphon.repair.action import Action
 from antiphon.wire.loss import Loss
 from antiphon.wire.output import ProviderError
-from antiphon_gateway.observe.metrics import STATES, Counter, Histogram, Metrics
+from antiphon_gateway.observe.metrics import STATES, Family, Histogram, Metrics
 from antiphon_gateway.observe.record import Record
-from antiphon_gateway.share.workers import WorkerFiles, publish_forever
+from antiphon_gateway.share.workers import WorkerFiles, share_forever
 
 
 def samples(text: bytes) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
@@ -103,10 +103,9 @@ def test_a_request_is_counted_in_every_way_it_is_asked_for() -> None:
 
 def test_gauges_of_requests_and_connections() -> None:
     metrics = Metrics()
-    metrics.traffic.requests_in_progress += 1
-    metrics.traffic.requests_in_progress += 1
-    metrics.traffic.requests_in_progress -= 1
-    metrics.traffic.connections += 2
+    metrics.traffic.busy |= {"one", "other"}
+    metrics.traffic.busy.discard("other")
+    metrics.traffic.connections |= {"one", "other"}
     metrics.reloaded(is_applied=False)
     metrics.log_failed()
     text = metrics.render()
@@ -120,12 +119,14 @@ def test_gauges_of_requests_and_connections() -> None:
 def test_credentials_are_counted_by_state_and_removed_with_their_provider() -> None:
     metrics = Metrics()
     resting = status("healthy", {"m": ModelStatus("cooling", 3)})
-    text = metrics.render(
+    metrics.set_credentials(
         {"openai": [status("healthy"), status("invalid"), resting], "anthropic": [status("disabled")]}
     )
+    text = metrics.render()
     label = {state: value(text, "antiphon_credentials", provider="openai", state=state) for state in STATES}
     assert label == {"healthy": 1, "cooling": 1, "invalid": 1, "exhausted": 0, "half_open": 0, "disabled": 0}
-    assert b"anthropic" not in metrics.render({"openai": []})
+    metrics.set_credentials({"openai": []})
+    assert b"anthropic" not in metrics.render()
 
 
 @pytest.mark.parametrize(
@@ -167,7 +168,7 @@ def test_unknown_clients_create_no_metric_series() -> None:
 
 @given(st.lists(st.tuples(st.text(), st.text()), max_size=8))
 def test_labels_come_back_as_they_were(pairs: list[tuple[str, str]]) -> None:
-    counter = Counter("things_total", "Things.", ("one", "two"))
+    counter = Family("counter", "things_total", "Things.", ("one", "two"))
     for pair in pairs:
         counter.add(pair)
     text = counter.text(counter.rows)
@@ -189,7 +190,8 @@ def test_a_histogram_counts_what_is_at_most_its_bounds(values: list[float]) -> N
 
 
 def test_rows_beyond_the_limit_are_counted_together() -> None:
-    counter = Counter("things", "Things.", ("name",), most_rows=2)
+    counter = Family("counter", "things", "Things.", ("name",))
+    counter.most_rows = 2
     for name in "abcda":
         counter.add((name,))
     assert counter.rows == {("a",): [2], ("b",): [1], ("other",): [2]}
@@ -200,7 +202,7 @@ def test_any_worker_reports_the_sum(tmp_path: Path) -> None:
     for number, metrics in enumerate(workers):
         for _ in range(number + 1):
             count_one(metrics)
-        metrics.traffic.requests_in_progress += 1
+        metrics.traffic.busy.add("one")
         metrics.set_credentials({"anthropic": [status("healthy")]})
         metrics.share()
     for metrics in workers:
@@ -231,7 +233,7 @@ def test_ended_workers_keep_their_counts_and_lose_their_gauges(tmp_path: Path) -
     alive, ended, crashed = (Metrics(snapshots=WorkerFiles(tmp_path), clock=lambda: now[0]) for _ in range(3))
     for metrics in (alive, ended, crashed):
         count(metrics)
-        metrics.traffic.requests_in_progress += 1
+        metrics.traffic.busy.add("one")
         metrics.share()
     ended.close()
     assert value(alive.render(), "antiphon_requests_in_flight") == 2
@@ -253,7 +255,7 @@ def test_a_folder_that_is_gone_or_damaged_costs_only_the_others(
     assert value(Metrics(snapshots=WorkerFiles(tmp_path)).render(), "antiphon_workers") == 1
 
 
-def test_sharing_continues_until_cancelled(tmp_path: Path) -> None:
+def test_sharing_continues_until_cancelled_whatever_fails(tmp_path: Path) -> None:
     async def shared_twice() -> None:
         calls = 0
         is_enough = asyncio.Event()
@@ -263,8 +265,9 @@ def test_sharing_continues_until_cancelled(tmp_path: Path) -> None:
             calls += 1
             if calls == 2:
                 is_enough.set()
+            raise ValueError("what is shared cannot be encoded")
 
-        task = asyncio.create_task(publish_forever([share], 0.001))
+        task = asyncio.create_task(share_forever([share], 0.001))
         await asyncio.wait_for(is_enough.wait(), 10)
         assert not task.done()
         task.cancel()

@@ -14,7 +14,7 @@ from msgspec import structs
 from antiphon.parts import Text
 from antiphon.wire import Format
 from antiphon.wire.request import Message, ModelRequest
-from antiphon_gateway.generate import channels, preparer
+from antiphon_gateway.generate import channels, targeted_request
 from gateway.rig import FAST, Rig, rig
 from gateway.strict_upstream import hang, text_answer
 from support.waiting import SECONDS, until
@@ -65,7 +65,7 @@ def ask(gateway: Rig, fields: str, path: str = "/v1/messages", body: bytes = BOD
 def test_a_defect_before_the_answer_is_a_500(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], shape: str
 ) -> None:
-    monkeypatch.setattr(preparer, "repair", broken)
+    monkeypatch.setattr(targeted_request, "repair", broken)
     with rig() as gateway:
         with ask(gateway, SHAPES[shape]) as raw:
             assert raw.recv(1000).startswith(b"HTTP/1.1 500")

@@ -92,7 +92,6 @@ def test_a_refused_request_has_one_line_with_its_id(caplog: pytest.LogCaptureFix
     keys = [ClientKeySettings(name="ben", key=hash_key("sk-ben"), requests_per_minute=1)]
     with rig(FAST, keys=keys) as gateway, gateway.client("sk-ben") as client:
         assert client.ask("openai-chat", "to-openai-chat", HELLO, streams=False).status == 200
-        before = len(caplog.records)
         assert [client.ask("openai-chat", "to-openai-chat", HELLO, streams=False).status for _ in range(5)] == [429] * 5
-        lines = caplog.records[before:]
+        lines = refusals(caplog)
     assert [(vars(line)["limit"], line.levelname) for line in lines] == [("requests_per_minute", "WARNING")]

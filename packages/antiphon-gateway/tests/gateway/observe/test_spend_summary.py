@@ -32,7 +32,7 @@ def read(address: Path, *, is_on: bool = True) -> SpendSummary:
 def write(address: Path, *rows: UsageRow) -> None:
     ledger = UsageLedger(partial(open_operator_database, str(address)))
     for row in rows:
-        ledger.add(row)
+        ledger.add((row,))
     assert ledger.flush(20)
     ledger.close()
 

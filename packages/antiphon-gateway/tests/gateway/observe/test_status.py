@@ -15,12 +15,11 @@ from hypothesis import strategies as st
 from antiphon.providers.call import Attempt
 from antiphon.repair.action import Action
 from antiphon.wire.loss import Loss
-from antiphon.wire.output import ProviderError
+from antiphon.wire.output import ErrorKind, ProviderError
 from antiphon_gateway.ledger.search import RequestFilter
 from antiphon_gateway.observe.recent import (
     MINUTES,
     Activity,
-    AttemptRecord,
     Minute,
     RecentRequests,
     RequestRecord,
@@ -78,23 +77,24 @@ def test_a_record_is_always_small() -> None:
 
 
 @pytest.mark.parametrize(
-    ("record", "is_refused", "is_failed"),
+    ("status", "kind", "was_sent", "outcome"),
     [
-        (RequestRecord(id="1", status=200), False, False),
-        (RequestRecord(id="1", status=404, error="not_found: no"), True, False),
-        (RequestRecord(id="1", status=499), True, False),
-        (RequestRecord(id="1", status=429, error="rate_limit: yours"), True, False),
-        (
-            RequestRecord(id="1", status=429, error="rate_limit: theirs", attempts=(AttemptRecord(provider="p"),)),
-            False,
-            True,
-        ),
-        (RequestRecord(id="1", status=502, error="server: no"), False, True),
-        (RequestRecord(id="1", status=200, error="stream_cut: it ended"), False, True),
+        (200, None, True, "answered"),
+        (404, "not_found", False, "refused"),
+        (499, None, True, "cancelled"),
+        (429, "rate_limit", False, "refused"),
+        (429, "rate_limit", True, "failed"),
+        (502, "server", True, "failed"),
+        (200, "stream_cut", True, "failed"),
+        (200, "invalid_request", True, "refused"),
     ],
 )
-def test_a_record_is_refused_or_failed(record: RequestRecord, is_refused: bool, is_failed: bool) -> None:
-    assert (record.outcome in ("refused", "cancelled"), record.outcome == "failed") == (is_refused, is_failed)
+def test_the_outcome_says_who_failed_the_request(
+    status: int, kind: ErrorKind | None, was_sent: bool, outcome: str
+) -> None:
+    error = ProviderError("why", kind) if kind is not None else None
+    attempts = [Attempt(provider="p")] if was_sent else []
+    assert RequestRecord.of(sample_record(status=status, error=error, attempts=attempts)).outcome == outcome
 
 
 def test_the_rings_are_bounded_and_the_hour_has_no_gaps() -> None:
@@ -206,9 +206,13 @@ RECORDS = [
     RequestRecord(
         id="01bbb", key="phone", model="claude", target="openai/gpt-5", status=200, fallbacks=("a to b: overloaded",)
     ),
-    RequestRecord(id="01ccc", key="phone", model="claude", target="a/c", status=502, error="server: It Broke"),
-    RequestRecord(id="01ddd", key="", model="claude", target="a/c", status=200, error="stream_cut: it ended"),
-    RequestRecord(id="01eee", key="", model="none", status=404, error="not_found: no"),
+    RequestRecord(
+        id="01ccc", key="phone", model="claude", target="a/c", status=502, error="server: It Broke", outcome="failed"
+    ),
+    RequestRecord(
+        id="01ddd", key="", model="claude", target="a/c", status=200, error="stream_cut: it ended", outcome="failed"
+    ),
+    RequestRecord(id="01eee", key="", model="none", status=404, error="not_found: no", outcome="refused"),
 ]
 
 

@@ -90,7 +90,8 @@ def test_every_text_is_used_and_defined() -> None:
     said |= {f"{name}_means" for name in re.findall(r'term\("(\w+)"', source)}
     assert said <= TEXTS["en"].keys()
     prefixes = ("cache_", "change_", "state_", "days")
-    words = set(re.findall(r"\w+", source)) | {"days"}
+    states = {key.removeprefix("state_") for key in TEXTS["en"] if key.startswith("state_")}
+    words = set(re.findall(r'"(\w+)"', source)) | states | {"days"}
     unused = {
         key
         for key in TEXTS["en"]

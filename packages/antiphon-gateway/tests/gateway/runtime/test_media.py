@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from base64 import b64decode, b64encode
 from collections.abc import Sequence
 from ipaddress import IPv4Address, IPv6Address, ip_address
@@ -19,8 +20,8 @@ from antiphon.media_types import sniff_bytes
 from antiphon.parts import Audio, Document, Image, Native, Part, Text, ToolCallResult
 from antiphon.wire.loss import Loss
 from antiphon.wire.request import Message, ModelRequest
-from antiphon_gateway.errors import Overloaded
-from antiphon_gateway.runtime.media import FetchedMedia, MediaFetcher, MediaLimits
+from antiphon_gateway.errors import RequestRefused
+from antiphon_gateway.runtime.media import FetchedMedia, MediaFetcher, MediaKinds, MediaLimits
 from providers import scripted_server
 from providers.scripted_server import Received, Reply
 from support.cases import each_case
@@ -49,15 +50,20 @@ def fetcher(limits: MediaLimits | None = None, **fields: Any) -> MediaFetcher:
 
 
 class Names:
-    """A resolver with scripted answers; the last one repeats."""
+    """Look-ups with scripted answers; the last one repeats."""
 
-    def __init__(self, *answers: Sequence[str]) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *answers: Sequence[str]) -> None:
         self.asked: list[str] = []
         self._answers = list(answers)
+        monkeypatch.setattr("antiphon.http.client.dial._lookup", self._look_up)
 
-    async def __call__(self, host: str, port: int) -> Sequence[str]:
+    async def addresses(self, host: str) -> Sequence[str]:
         self.asked.append(host)
         return self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+
+    async def _look_up(self, host: str, port: int, _: int) -> list[Any]:
+        found = await self.addresses(host)
+        return [(socket.AF_INET6 if ":" in text else socket.AF_INET, 1, 6, "", (text, port)) for text in found]
 
 
 def fetch(fetcher: MediaFetcher, url: str) -> FetchedMedia:
@@ -182,34 +188,36 @@ def test_no_spelling_of_this_machine_is_dialled(host: str) -> None:
         ("http://[::1/a.png", "invalid URL"),
     ],
 )
-def test_urls_that_are_refused_before_anything_is_looked_up(url: str, why: str) -> None:
-    names = Names(["8.8.8.8"])
-    assert why in refused(MediaFetcher(resolve=names), url)
+def test_urls_that_are_refused_before_anything_is_looked_up(
+    url: str, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = Names(monkeypatch, ["8.8.8.8"])
+    assert why in refused(MediaFetcher(), url)
     assert names.asked == []
 
 
 @pytest.mark.parametrize("addresses", [["127.0.0.1"], ["8.8.8.8", "127.0.0.1"], ["::ffff:127.0.0.1"], ["no address"]])
-def test_a_host_with_a_private_address_is_refused(addresses: list[str]) -> None:
+def test_a_host_with_a_private_address_is_refused(addresses: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     with ScriptedServer(PICTURE) as server:
-        names = Names(addresses)
-        reason = refused(MediaFetcher(ports=ANY_PORT, resolve=names), f"http://rebound.test:{server.port}/")
+        names = Names(monkeypatch, addresses)
+        reason = refused(MediaFetcher(ports=ANY_PORT), f"http://rebound.test:{server.port}/")
         assert reason == "the address is not public"
         assert server.connections == 0
         assert names.asked == ["rebound.test"]
 
 
-def test_a_name_with_one_private_address_is_refused() -> None:
+def test_a_name_with_one_private_address_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    Names(monkeypatch, ["127.0.0.1", "10.0.0.1"])
     with ScriptedServer(PICTURE) as server:
-        mixed = fetcher(resolve=Names(["127.0.0.1", "10.0.0.1"]))
-        assert refused(mixed, f"http://rebound.test:{server.port}/") == "the address is not public"
+        assert refused(fetcher(), f"http://rebound.test:{server.port}/") == "the address is not public"
         assert server.connections == 0
 
 
-def test_a_name_is_looked_up_once_and_what_was_checked_is_dialled() -> None:
+def test_a_name_is_looked_up_once_and_what_was_checked_is_dialled(monkeypatch: pytest.MonkeyPatch) -> None:
     """A name that leads here for the check and elsewhere for the connection finds only one look-up to answer."""
     with ScriptedServer(PICTURE) as server:
-        names = Names(["127.0.0.1"], ["10.0.0.1"])
-        only_here = fetcher(resolve=names, allow=lambda address: str(address) == "127.0.0.1")
+        names = Names(monkeypatch, ["127.0.0.1"], ["10.0.0.1"])
+        only_here = fetcher(allow=lambda address: str(address) == "127.0.0.1")
         assert fetch(only_here, f"http://rebound.test:{server.port}/a.png").data == PNG
         assert names.asked == ["rebound.test"]
         assert server.received[0].headers["host"] == f"rebound.test:{server.port}"
@@ -252,9 +260,10 @@ def test_a_redirect_is_followed_without_our_headers(status: int) -> None:
         ("http://[", "invalid URL"),
     ],
 )
-def test_a_redirect_is_guarded_like_the_first_address(location: str, why: str) -> None:
+def test_a_redirect_is_guarded_like_the_first_address(location: str, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    Names(monkeypatch, ["10.0.0.1"])
     with ScriptedServer(redirect(location)) as server:
-        reason = refused(fetcher(resolve=Names(["10.0.0.1"])), f"{server.url}/a.png")
+        reason = refused(fetcher(), f"{server.url}/a.png")
         assert why in reason
         assert server.connections == 1
 
@@ -337,8 +346,7 @@ def test_any_bytes_have_a_supported_media_type_or_none(data: bytes, declared: st
     assert kind is None or kind.startswith(("image/", "audio/", "text/")) or kind == "application/pdf"
 
 
-def always(_: Part) -> bool:
-    return True
+EVERY_KIND: MediaKinds = (Image, Audio, Document)
 
 
 def by_path(received: Received) -> Reply:
@@ -360,8 +368,10 @@ def request_of(*parts: Part) -> ModelRequest:
     return ModelRequest(messages=(Message("system", (Text("s"),)), Message("user", parts)))
 
 
-def inlined(request: ModelRequest, fetcher: MediaFetcher, wants: Any = always) -> tuple[ModelRequest, list[Loss]]:
-    return asyncio.run(fetcher.inline_media(request, wants))
+def inlined(
+    request: ModelRequest, fetcher: MediaFetcher, kinds: MediaKinds = EVERY_KIND
+) -> tuple[ModelRequest, list[Loss]]:
+    return asyncio.run(fetcher.inline_media(request, kinds))
 
 
 def test_parts_become_what_they_point_to() -> None:
@@ -393,8 +403,8 @@ def test_parts_become_what_they_point_to() -> None:
 
 def test_without_media_to_fetch_the_request_is_the_same_object() -> None:
     request = request_of(Image(url="http://example.com/a.png"), Text("t"))
-    assert inlined(request, fetcher(), lambda part: isinstance(part, Audio)) == (request, [])
-    assert inlined(request, fetcher(), lambda _: False)[0] is request
+    assert inlined(request, fetcher(), (Audio,)) == (request, [])
+    assert inlined(request, fetcher(), ())[0] is request
 
 
 def test_failed_fetches_leave_a_note_and_a_loss() -> None:
@@ -420,9 +430,9 @@ def test_failed_fetches_leave_a_note_and_a_loss() -> None:
     assert "secret" not in str(found) + str(losses)
 
 
-def test_a_private_address_gives_the_usual_error() -> None:
-    names = Names(["10.1.2.3"])
-    _, losses = inlined(request_of(Image(url="http://inside.test/a.png")), MediaFetcher(resolve=names))
+def test_a_private_address_gives_the_usual_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    Names(monkeypatch, ["10.1.2.3"])
+    _, losses = inlined(request_of(Image(url="http://inside.test/a.png")), MediaFetcher())
     assert [loss.why for loss in losses] == ["http://inside.test/a.png was not fetched: the address is not public"]
     assert "10.1.2.3" not in str(losses)
 
@@ -441,10 +451,10 @@ def test_fetched_media_are_held_by_the_governor_and_refused_if_too_much_waits() 
     hold = governor.hold("client")
     with ScriptedServer(lambda _: PICTURE) as server:
         one, two = (request_of(*(Image(url=f"{server.url}/{n}.png") for n in range(count))) for count in (1, 3))
-        asyncio.run(fetcher().inline_media(one, always, hold))
+        asyncio.run(fetcher().inline_media(one, EVERY_KIND, hold))
         assert hold.size == len(PNG)
-        with pytest.raises(Overloaded, match="max_buffered_bytes"):
-            asyncio.run(fetcher().inline_media(two, always, hold))
+        with pytest.raises(RequestRefused, match="max_buffered_bytes"):
+            asyncio.run(fetcher().inline_media(two, EVERY_KIND, hold))
     assert governor.used == hold.size == len(PNG), "what was fetched for nothing is given back"
 
 
@@ -456,11 +466,11 @@ def test_the_parts_of_a_request_share_their_time() -> None:
         assert server.connections < 10
 
 
-def test_fetches_are_concurrent_up_to_the_limit() -> None:
+def test_fetches_are_concurrent_up_to_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     running = most = 0
 
     class Counting(Names):
-        async def __call__(self, host: str, port: int) -> Sequence[str]:
+        async def addresses(self, host: str) -> Sequence[str]:
             nonlocal running, most
             running += 1
             most = max(most, running)
@@ -471,7 +481,8 @@ def test_fetches_are_concurrent_up_to_the_limit() -> None:
     with ScriptedServer(PICTURE) as server:
         urls = [f"http://host{number}.test:{server.port}/a.png" for number in range(10)]
         limits = MediaLimits(at_once=3)
-        _, losses = inlined(request_of(*(Image(url=url) for url in urls)), fetcher(limits, resolve=Counting([])))
+        Counting(monkeypatch)
+        _, losses = inlined(request_of(*(Image(url=url) for url in urls)), fetcher(limits))
     assert losses == []
     assert most == 3
 
@@ -500,7 +511,7 @@ def test_a_client_that_leaves_ends_the_fetching() -> None:
     with ScriptedServer(Reply(hangs=True, status=0)) as server:
 
         async def leave() -> None:
-            task = asyncio.create_task(fetcher().inline_media(request_of(Image(url=f"{server.url}/a.png")), always))
+            task = asyncio.create_task(fetcher().inline_media(request_of(Image(url=f"{server.url}/a.png")), EVERY_KIND))
             while not server.received:
                 await asyncio.sleep(0.01)
             task.cancel()

@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from typing import NamedTuple
 
 import pytest
 from hypothesis import given
@@ -17,8 +18,8 @@ from antiphon.providers.keys.secret import Credential
 from antiphon.providers.keys.sharing import NO_COOLDOWNS, RETENTION_SECONDS, SharedHealth
 from antiphon.wire.output import ErrorKind, ProviderError
 from antiphon_gateway.config.references import parse_store_url
-from antiphon_gateway.share.redis_state import RedisState, RedisStore, from_sorted_set, to_sorted_set
-from antiphon_gateway.share.state import HealthSync, key_fingerprint
+from antiphon_gateway.share.redis_state import RedisState, from_sorted_set, to_sorted_set
+from antiphon_gateway.share.state import key_fingerprint, sync_health
 from support.valkey_server import ValkeyServer, running
 
 SECRET, OTHER = "sk-a-secret-that-stays-hidden-1111", "sk-another-secret-unseen-2222"
@@ -323,19 +324,27 @@ def server() -> Iterator[ValkeyServer]:
         yield server
 
 
+class Process(NamedTuple):
+    store: RedisState
+    pool: KeyRing
+
+    async def sync(self) -> None:
+        await sync_health(self.store, lambda: [(ADDRESS, self.pool)])
+
+
 @asynccontextmanager
-async def sharing(server: ValkeyServer, *pools: KeyRing) -> AsyncIterator[list[tuple[RedisStore, HealthSync]]]:
+async def sharing(server: ValkeyServer, *pools: KeyRing) -> AsyncIterator[list[Process]]:
     """Each pool as if in a process of its own."""
     found = []
     for pool in pools:
-        store = RedisStore(parse_store_url(server.address), timeout=10.0)
+        store = RedisState(parse_store_url(server.address), timeout=10.0)
         await store.connect()
-        found.append((store, HealthSync(RedisState(store), lambda pool=pool: [(ADDRESS, pool)])))  # type: ignore[misc]
+        found.append(Process(store, pool))
     try:
         yield found
     finally:
-        for store, _ in found:
-            await store.aclose()
+        for process in found:
+            await process.store.aclose()
 
 
 def fresh() -> KeyRing:
@@ -349,7 +358,7 @@ def states(pool: KeyRing) -> list[str]:
 def test_key_health_is_shared_without_secrets(server: ValkeyServer) -> None:
     async def run() -> None:
         one, two, late = fresh(), fresh(), fresh()
-        async with sharing(server, one, two, late) as ((_, first), (_, second), (_, third)):
+        async with sharing(server, one, two, late) as (first, second, third):
             await first.sync()
             await second.sync()
             one.acquire("m").failed(error("rate_limit", 100))
@@ -379,11 +388,12 @@ def test_key_health_is_shared_without_secrets(server: ValkeyServer) -> None:
 def test_a_late_write_with_older_state_undoes_nothing(server: ValkeyServer) -> None:
     async def run() -> None:
         one = fresh()
-        async with sharing(server, one, fresh()) as ((store, first), _):
+        async with sharing(server, one, fresh()) as (first, _):
+            store = first.store
             one.acquire("m").failed(error("rate_limit", 100))
             await first.sync()
             name = key_fingerprint(SECRET, address=ADDRESS, key=store.key)
-            await RedisState(store)._write({name: SharedHealth(until={"model m": store.clock() + 1.0})})
+            await store._write({name: SharedHealth(until={"model m": store.clock() + 1.0})})
             [score] = await store.execute([("ZSCORE", f"antiphon:key:{name}", "0 until model m")])
             assert float(score) > store.clock() + 50
 
@@ -394,7 +404,8 @@ def test_no_reads_or_writes_without_changes(server: ValkeyServer) -> None:
     async def run() -> None:
         one, two = fresh(), fresh()
         one.acquire("m").failed(error("rate_limit", 100))
-        async with sharing(server, one, two) as ((store, first), (_, second)):
+        async with sharing(server, one, two) as (first, second):
+            store = first.store
             for _ in range(3):
                 await first.sync()
                 await second.sync()
@@ -416,7 +427,7 @@ def test_a_flushed_server_is_filled_again(server: ValkeyServer) -> None:
         one.acquire("m").failed(error("billing", 100))
         two.acquire("m").release()
         two.acquire("m").failed(error("rate_limit", 100))
-        async with sharing(server, one, two, late) as ((_, first), (_, second), (_, third)):
+        async with sharing(server, one, two, late) as (first, second, third):
             for standings in (first, second, first):
                 await standings.sync()
             server.ask("FLUSHALL")

@@ -15,7 +15,7 @@ from antiphon_gateway.access.accounts import ClientAccounts
 from antiphon_gateway.access.client_keys import ClientKey
 from antiphon_gateway.config.references import parse_store_url
 from antiphon_gateway.share.counts import SYNC_SECONDS, Buckets
-from antiphon_gateway.share.redis_state import RedisState, RedisStore
+from antiphon_gateway.share.redis_state import RedisState
 from support.valkey_server import Line, ValkeyServer, running
 
 SMALL = ClientKey(name="small", requests_per_minute=10)
@@ -43,9 +43,9 @@ def server() -> Iterator[ValkeyServer]:
 class Limits:
     """The limits of clients as one process has them."""
 
-    def __init__(self, store: RedisStore, clock: Clock) -> None:
+    def __init__(self, store: RedisState, clock: Clock) -> None:
         self.store = store
-        self.buckets = Buckets(RedisState(store), clock=clock)
+        self.buckets = Buckets(store, clock=clock)
         self.accounts = ClientAccounts(self.buckets)
 
     async def admit(self, client: ClientKey) -> float | None:
@@ -62,7 +62,7 @@ async def workers(
     address: str, count: int = 2, *, clock: Clock | None = None, timeout: float = 10.0
 ) -> AsyncIterator[list[Limits]]:
     """Limits as so many processes have them."""
-    stores = [RedisStore(parse_store_url(address), timeout=timeout) for _ in range(count)]
+    stores = [RedisState(parse_store_url(address), timeout=timeout) for _ in range(count)]
     limits = [Limits(store, clock or Clock()) for store in stores]
     try:
         for store in stores:
@@ -271,7 +271,7 @@ def test_an_unusable_server_is_reported_as_away_with_the_reason(server: ValkeySe
     }[trouble]
 
     async def run(address: str, password: str = "") -> None:
-        store = RedisStore(
+        store = RedisState(
             parse_store_url(address),
             Credential(secret="env:SHARED") if password else None,
             environ={"SHARED": password},
@@ -299,7 +299,7 @@ def test_an_unusable_server_is_reported_as_away_with_the_reason(server: ValkeySe
 def test_a_password_is_read_for_every_connection() -> None:
     async def run(address: str) -> None:
         environ = {"SHARED": "sesame-of-yesterday"}
-        store = RedisStore(parse_store_url(address), Credential(secret="env:SHARED"), environ=environ, timeout=10.0)
+        store = RedisState(parse_store_url(address), Credential(secret="env:SHARED"), environ=environ, timeout=10.0)
         with pytest.raises(SharedStoreUnavailable):
             await store.connect()
         environ["SHARED"] = "sesame-of-today"

@@ -8,10 +8,10 @@ from pathlib import Path
 from antiphon.providers.keys.ring import KeyRing
 from antiphon.providers.keys.secret import Credential
 from antiphon.providers.keys.sharing import HealthSource
-from antiphon.providers.keys.target_health import CircuitPolicy, HostCircuits, TargetHealth
+from antiphon.providers.keys.target_health import CircuitPolicy, TargetHealth
 from antiphon.providers.routes import Target
 from antiphon.wire.output import ProviderError
-from antiphon_gateway.share.state import HealthSync
+from antiphon_gateway.share.state import sync_health
 from antiphon_gateway.share.workers import WorkerFiles, WorkerHealth
 from gateway.rig import ENVIRONMENT, KEY
 from gateway.served import config_text, connected, served_gateway
@@ -30,14 +30,14 @@ class Worker:
         keys = [Credential(secret=f"env:{key}") for key in SECRETS]
         self.pool = KeyRing(keys, environ=SECRETS, clock=lambda: self.now)
         self.circuits = TargetHealth(CircuitPolicy(failures=1, seconds=60.0), clock=lambda: self.now)
-        sources: list[tuple[str, HealthSource]] = [(URL, self.pool), (URL, HostCircuits(self.circuits, "host"))]
+        sources: list[tuple[str, HealthSource]] = [(URL, self.pool), (URL, self.circuits.circuits_of("host"))]
         self.health = WorkerHealth(
             WorkerFiles(folder, name), lambda: {"host": self.pool.status()}, clock=lambda: self.now
         )
-        self._sync = HealthSync(self.health, lambda: sources)
+        self._sources = sources
 
     def sync(self) -> None:
-        asyncio.run(self._sync.sync())
+        asyncio.run(sync_health(self.health, lambda: self._sources))
 
     def states(self) -> dict[str, str]:
         return {status.name: status.state for status in self.pool.status()}

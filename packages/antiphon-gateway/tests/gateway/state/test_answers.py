@@ -23,7 +23,7 @@ from antiphon.parts import Native, Text, Thinking, ToolCallRequest
 from antiphon.wire import formats
 from antiphon.wire.output import ModelOutput
 from antiphon.wire.request import Message, ModelRequest
-from antiphon_gateway.endpoints.answers import deletion_body, list_input_items
+from antiphon_gateway.endpoints.answers import list_input_items
 from antiphon_gateway.errors import error_response
 from antiphon_gateway.routes import Endpoint, match_route
 from antiphon_gateway.state.answers import AnswerStore, StoredAnswer
@@ -31,7 +31,7 @@ from antiphon_gateway.state.continuing import previous_response_id, should_store
 from antiphon_gateway.state.conversations import ConversationStore
 from antiphon_gateway.state.file import StateFile
 from antiphon_gateway.utc_time import DAY_SECONDS
-from gateway.state.stores import answer_store
+from gateway.state.stores import WritingStore, answer_store
 from providers.scripted_server import Received, Reply, ScriptedServer
 from support.examples import scaled
 
@@ -67,12 +67,12 @@ def words(request: ModelRequest) -> list[tuple[str, str]]:
 
 
 @pytest.fixture(params=["memory", "file"])
-def state(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[AnswerStore]:
+def state(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[WritingStore]:
     with answer_store("" if request.param == "memory" else tmp_path / "state.db") as state:
         yield state
 
 
-def test_a_follow_up_becomes_a_full_request(state: AnswerStore) -> None:
+def test_a_follow_up_becomes_a_full_request(state: WritingStore) -> None:
     state.store("resp_1", asked("Hi.", instructions="Be kind."), text_output("Hello."))
     state.store("resp_2", asked("How are you?", "resp_1"), text_output("Well."))
     third = asked("Good.", "resp_2", instructions="Be brief.", temperature=0.5, include=["x"])
@@ -92,13 +92,13 @@ def test_a_follow_up_becomes_a_full_request(state: AnswerStore) -> None:
     assert [message["role"] for message in body["messages"]] == ["user", "assistant"] * 2 + ["user"]
 
 
-def test_a_request_without_a_previous_response_is_the_same_object(state: AnswerStore) -> None:
+def test_a_request_without_a_previous_response_is_the_same_object(state: WritingStore) -> None:
     request = asked("Hi.", store=True)
     assert state.expand(request) is request
     assert previous_response_id(request) == ""
 
 
-def test_branches_share_what_they_have_in_common(state: AnswerStore) -> None:
+def test_branches_share_what_they_have_in_common(state: WritingStore) -> None:
     state.store("resp_1", asked("Root."), text_output("One."))
     state.store("resp_a", asked("Left.", "resp_1"), text_output("L."))
     state.store("resp_b", asked("Right.", "resp_1"), text_output("R."))
@@ -107,7 +107,7 @@ def test_branches_share_what_they_have_in_common(state: AnswerStore) -> None:
     assert len(state) == 3
 
 
-def test_a_system_item_is_kept_and_instructions_are_not(state: AnswerStore) -> None:
+def test_a_system_item_is_kept_and_instructions_are_not(state: WritingStore) -> None:
     items = [{"role": "system", "content": "An item."}, {"role": "user", "content": "Hi."}]
     state.store("resp_1", asked(items, instructions="Not carried over."), text_output("Hello."))
     full = state.expand(asked("Go on.", "resp_1"))
@@ -118,7 +118,7 @@ def test_a_system_item_is_kept_and_instructions_are_not(state: AnswerStore) -> N
     assert body["input"][0] == {"role": "system", "content": "An item."}
 
 
-def test_calls_and_opaque_reasoning_go_back_to_where_they_came_from(state: AnswerStore) -> None:
+def test_calls_and_opaque_reasoning_go_back_to_where_they_came_from(state: WritingStore) -> None:
     thinking = Thinking("Hm.", native={"anthropic": {"signature": "proof"}})
     output = ModelOutput(parts=(thinking, ToolCallRequest("weather", "call_1", '{"city": "Oslo"}')), format="anthropic")
     state.store("resp_1", asked("Rain?"), output)
@@ -128,7 +128,7 @@ def test_calls_and_opaque_reasoning_go_back_to_where_they_came_from(state: Answe
     assert body["messages"][1]["content"][1]["id"] == body["messages"][2]["content"][0]["tool_use_id"] == "call_1"
 
 
-def test_items_may_be_referred_to(state: AnswerStore) -> None:
+def test_items_may_be_referred_to(state: WritingStore) -> None:
     thinking = Thinking("Hm.", native={"anthropic": {"signature": "proof"}})
     image = Native("gemini", {"unsayable": 1})
     call = ToolCallRequest("weather", "call_1", "{}")
@@ -147,7 +147,7 @@ def test_items_may_be_referred_to(state: AnswerStore) -> None:
         state.expand(asked([{"type": "item_reference", "id": ids[0]}]), owner="another")
 
 
-def test_references_inside_a_kept_response_are_followed(state: AnswerStore) -> None:
+def test_references_inside_a_kept_response_are_followed(state: WritingStore) -> None:
     body, _ = RESPONSES.encode_response(text_output("Hello."))
     state.store("resp_1", asked("Hi."), text_output("Hello."), body=body)
     item = msgspec.json.decode(body)["output"][0]["id"]
@@ -157,7 +157,7 @@ def test_references_inside_a_kept_response_are_followed(state: AnswerStore) -> N
     assert words(state.expand(asked("On.", "resp_2")))[0] == ("assistant", "Hello.")
 
 
-def test_a_missing_response_gives_openais_error(state: AnswerStore) -> None:
+def test_a_missing_response_gives_openais_error(state: WritingStore) -> None:
     with pytest.raises(UnknownResponse, match=r"^Previous response with id 'resp_none' not found\.$") as raised:
         state.expand(asked("Hi.", "resp_none"))
     answer = error_response("openai-responses", to_provider_error(raised.value), status=raised.value.status)
@@ -177,7 +177,7 @@ def test_a_missing_response_gives_openais_error(state: AnswerStore) -> None:
     assert len(state) == 0
 
 
-def test_one_key_cannot_reach_what_another_kept(state: AnswerStore) -> None:
+def test_one_key_cannot_reach_what_another_kept(state: WritingStore) -> None:
     state.store("resp_1", asked("Mine."), text_output("Yes."), owner="ann")
     state.store("resp_1", asked("Also mine."), text_output("No."), owner="bob")
     assert words(state.expand(asked("?", "resp_1"), owner="ann"))[0] == ("user", "Mine.")
@@ -192,7 +192,7 @@ def test_one_key_cannot_reach_what_another_kept(state: AnswerStore) -> None:
     assert len(state) == 2
 
 
-def test_a_deleted_response_is_gone_and_those_that_build_on_it_are_whole(state: AnswerStore) -> None:
+def test_a_deleted_response_is_gone_and_those_that_build_on_it_are_whole(state: WritingStore) -> None:
     state.store("resp_1", asked("One."), text_output("1"))
     state.store("resp_2", asked("Two.", "resp_1"), text_output("2"))
     state.store("resp_3", asked("Three.", "resp_2"), text_output("3"))
@@ -208,7 +208,7 @@ def test_a_deleted_response_is_gone_and_those_that_build_on_it_are_whole(state: 
     assert len(state) == 0
 
 
-def test_an_upstream_that_repeats_an_id_breaks_no_chain(state: AnswerStore) -> None:
+def test_an_upstream_that_repeats_an_id_breaks_no_chain(state: WritingStore) -> None:
     state.store("resp_1", asked("One."), text_output("1"))
     state.store("resp_1", asked("Two.", "resp_1"), text_output("2"))
     state.store("resp_1", asked("Three.", "resp_1"), text_output("3"))
@@ -276,7 +276,7 @@ def test_a_long_conversation_grows_linearly(tmp_path: Path) -> None:
             state.store(f"resp_{number}", asked("word " * 200, previous), text_output("word " * 200))
             previous = f"resp_{number}"
             if number % 30 == 0:
-                with state.file._file.writing() as db:
+                with state.file.writing() as db:
                     db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
                 sizes.append(os.path.getsize(path))
         assert len(words(state.expand(asked("?", previous)))) == 121
@@ -298,7 +298,7 @@ def test_concurrent_threads_and_files(tmp_path: Path) -> None:
     with answer_store(path, timeout=60) as one, answer_store(path, timeout=60) as other:
         troubles: list[BaseException] = []
 
-        def talk(owner: str, state: AnswerStore) -> None:
+        def talk(owner: str, state: WritingStore) -> None:
             try:
                 previous: str | None = None
                 for number in range(8):
@@ -351,7 +351,7 @@ def test_a_response_is_stored_unless_the_client_opts_out(store: bool | None, is_
     assert should_store(ModelRequest(store=store)) is is_kept
 
 
-def conversation(state: AnswerStore) -> None:
+def conversation(state: WritingStore) -> None:
     items = [{"role": "user", "content": "Hi."}, {"role": "developer", "content": "Be kind."}]
     state.store("resp_1", asked(items), text_output("Hello."))
     state.store(
@@ -416,7 +416,7 @@ def test_openai_reads_and_deletes_what_is_kept() -> None:
                     body = msgspec.json.encode(list_input_items(state.chain(endpoint.resource), given))
                 else:
                     state.delete(endpoint.resource)
-                    body = msgspec.json.encode(deletion_body(endpoint.resource))
+                    body = msgspec.json.encode({"id": endpoint.resource, "object": "response", "deleted": True})
             except UnknownResponse as unknown:
                 raised = error_response(endpoint.format, to_provider_error(unknown), status=unknown.status)
                 assert isinstance(raised.body, bytes)
@@ -438,7 +438,7 @@ def test_openai_reads_and_deletes_what_is_kept() -> None:
 # Answers in the background, and answers that only their provider stored.
 
 
-def test_an_answer_is_one_row_from_its_beginning_to_its_end(state: AnswerStore) -> None:
+def test_an_answer_is_one_row_from_its_beginning_to_its_end(state: WritingStore) -> None:
     state.begin("resp_1", "ann", b"queued", seconds=60, request=b"{}")
     state.add_events("resp_1", "ann", 0, [b"one", b"two"])
     assert state.find("resp_1", "ann") == StoredAnswer("resp_1", "running", b"queued", b"{}", is_open=True)
@@ -504,7 +504,7 @@ def test_the_provider_of_an_answer_is_found_at_once_and_after_a_restart(tmp_path
 
 def test_a_file_of_the_version_before_has_everything(tmp_path: Path) -> None:
     path = tmp_path / "state.db"
-    with sqlite3.connect(path) as old:
+    with closing(sqlite3.connect(path)) as old, old:
         old.executescript((Path(__file__).parent / "older_state.sql").read_text())
     clock = Clock()
     with answer_store(path, clock=clock) as state:

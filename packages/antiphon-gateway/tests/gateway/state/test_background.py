@@ -5,28 +5,37 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from antiphon.errors import StoreError
-from antiphon.http.messages import Response
+from antiphon.http.body import Governor
+from antiphon.http.messages import Response, ResponseStream
+from antiphon.wire import formats
 from antiphon.wire.output import ModelOutput, ProviderError
 from antiphon.wire.request import ModelRequest
 from antiphon.wire.streams.sse import SseEvent
 from antiphon_gateway.state import background
+from antiphon_gateway.state.answer_shapes import AnswerShape
 from antiphon_gateway.state.answers import AnswerStore, StoredAnswer
-from antiphon_gateway.state.background import BackgroundAnswers
+from antiphon_gateway.state.background import BackgroundAnswer, BackgroundAnswers
 from antiphon_gateway.state.file import StateFile
 from support.waiting import until_async
 
 KEY = ("owner", "a1")
 
 
-class Shape:
+WIRE = formats["openai-responses"]
+SILENT = WIRE.spec.keep_alive
+
+
+class Shape(AnswerShape):
     """The object is its status."""
+
+    wire = WIRE
 
     def queued(self) -> bytes:
         return b'"queued"'
@@ -34,41 +43,48 @@ class Shape:
     def in_event(self, event: SseEvent) -> bytes | None:
         return event.data if event.event == b"status" else None
 
-    def refused(self, response: Response) -> ProviderError:
-        return ProviderError(str(response.status), "server")
-
     def ended(self, last: bytes, ending: Any, error: ProviderError | None) -> bytes:
         return msgspec.json.encode(f"{msgspec.json.decode(last)}, {ending}" + (f": {error.message}" if error else ""))
 
 
-class Reader:
-    """A client that follows."""
+class Pieces:
+    """A stream of these, which ends when `gate` is set."""
 
-    def __init__(self) -> None:
-        self.data = b""
-        self.is_ended = False
+    def __init__(self, pieces: Sequence[bytes], gate: asyncio.Event | None) -> None:
+        self.pieces = pieces
+        self.gate = gate
+        self.task: asyncio.Task[None] | None = None
 
-    def write(self, data: bytes) -> None:
-        self.data += data
+    def start(self, client: ResponseStream) -> None:
+        async def send() -> None:
+            for piece in self.pieces:
+                client.write(piece)
+            if self.gate is not None:
+                await self.gate.wait()
+            client.end_stream()
 
-    def end_stream(self) -> None:
-        self.is_ended = True
+        self.task = asyncio.create_task(send())
 
-    def abort_stream(self) -> None:
+    def pause(self) -> None:
         raise AssertionError
 
+    def resume(self) -> None:
+        raise AssertionError
 
-def respond_with(*pieces: bytes, gate: asyncio.Event | None = None) -> Any:
-    async def stream() -> AsyncIterator[bytes]:
-        for piece in pieces:
-            yield piece
-        if gate is not None:
-            await gate.wait()
+    def cancel(self, error: Exception | None = None) -> None:
+        assert error is None
+        assert self.task is not None
+        self.task.cancel()
 
+
+async def start(
+    here: BackgroundAnswers, *pieces: bytes, gate: asyncio.Event | None = None, seconds: float = 20
+) -> BackgroundAnswer:
     async def respond() -> Response:
-        return Response(body=stream())
+        return Response(body=Pieces(pieces, gate))
 
-    return respond
+    hold = Governor().hold("owner")
+    return await here.start(KEY, Shape("a1", b""), respond, seconds=seconds, request=b"", hold=hold)
 
 
 def answers(path: Path | str = "") -> tuple[BackgroundAnswers, AnswerStore]:
@@ -84,7 +100,7 @@ def stored(at: AnswerStore) -> StoredAnswer:
 
 async def run_to_the_end() -> None:
     here, store = answers()
-    answer = await here.start(KEY, Shape(), respond_with(b'event: status\ndata: "done"\n\n'), seconds=20)
+    answer = await start(here, b'event: status\ndata: "done"\n\n')
     await answer.wait()
     await until_async(lambda: stored(store).status == "ended")
     assert answer.body == stored(store).body == b'"done"'
@@ -99,7 +115,7 @@ def test_another_worker_shows_and_cancels_an_answer(tmp_path: Path, monkeypatch:
 
     async def run() -> None:
         (here, _), (there, store) = answers(tmp_path / "state.db"), answers(tmp_path / "state.db")
-        answer = await here.start(KEY, Shape(), respond_with(gate=asyncio.Event()), seconds=20)
+        answer = await start(here, gate=asyncio.Event())
         assert (stored(store).body, stored(store).status) == (b'"queued"', "running")
         assert not await there.cancel(KEY), "it does not run there"
         store.request_cancel("a1", "owner")
@@ -119,13 +135,15 @@ def test_a_follower_elsewhere_learns_that_the_worker_died(monkeypatch: Any) -> N
 
     async def follow() -> list[bytes]:
         seen = []
-        async for piece in background.follow_stored(store, KEY, 0, comment=b":", silence=0.01, cut=b"cut"):
+        async for piece in BackgroundAnswers(store).follow(KEY, 0, WIRE, 0.01):
             seen.append(piece)
-            if piece == b":":
+            if piece == SILENT:
                 now[0] = 1061.0
         return seen
 
-    assert asyncio.run(follow()) == [b"two", b":", b"cut"]
+    two, silent, cut = asyncio.run(follow())
+    assert (two, silent) == (b"two", SILENT)
+    assert b"the process that generated this answer has ended" in cut
 
 
 def test_a_follower_elsewhere_gets_the_events_after_the_complete_answer(monkeypatch: Any) -> None:
@@ -136,8 +154,8 @@ def test_a_follower_elsewhere_gets_the_events_after_the_complete_answer(monkeypa
 
     async def follow() -> list[bytes]:
         seen = []
-        async for piece in background.follow_stored(store, KEY, -1, comment=b":", silence=0.01, cut=b"cut"):
-            if piece != b":":
+        async for piece in BackgroundAnswers(store).follow(KEY, -1, WIRE, 0.01):
+            if piece != SILENT:
                 seen.append(piece)
             elif not seen:
                 store.add_events("a1", "owner", 0, [b"one", b"end"])
@@ -175,7 +193,7 @@ class SlowStore(AnswerStore):
 def events_elsewhere(path: Path) -> Any:
     """All that a follower at another worker gets of the answer."""
     there = AnswerStore(StateFile(path))
-    return background.follow_stored(there, KEY, -1, comment=b"", silence=60, cut=b"cut")
+    return BackgroundAnswers(there).follow(KEY, -1, WIRE, 60)
 
 
 def test_an_answer_that_ends_while_its_events_are_stored_keeps_them_all(tmp_path: Path, monkeypatch: Any) -> None:
@@ -183,7 +201,7 @@ def test_an_answer_that_ends_while_its_events_are_stored_keeps_them_all(tmp_path
 
     async def run() -> None:
         store, gate = SlowStore(StateFile(tmp_path / "state.db")), asyncio.Event()
-        answer = await BackgroundAnswers(store).start(KEY, Shape(), respond_with(b"data: 1\n\n", gate=gate), seconds=20)
+        answer = await start(BackgroundAnswers(store), b"data: 1\n\n", gate=gate)
         await until_async(store.is_asked.is_set)
         answer.write(b"data: 2\n\n")
         gate.set()
@@ -201,7 +219,7 @@ def test_a_store_that_fails_for_a_moment_loses_no_event_and_no_cancellation(tmp_
         store.is_asked.set()
         store.failures = ["add_events", "find"]
         here = BackgroundAnswers(store)
-        answer = await here.start(KEY, Shape(), respond_with(b"data: 1\n\n", gate=asyncio.Event()), seconds=20)
+        answer = await start(here, b"data: 1\n\n", gate=asyncio.Event())
         await until_async(lambda: not store.failures)
         await until_async(lambda: store.events("a1", "owner", -1) == answer.events)
         store.request_cancel("a1", "owner")
@@ -229,7 +247,7 @@ def test_an_answer_that_takes_hours_keeps_its_events_until_it_ends() -> None:
 def test_an_answer_that_takes_too_long_fails() -> None:
     async def run() -> None:
         here, store = answers()
-        answer = await here.start(KEY, Shape(), respond_with(gate=asyncio.Event()), seconds=0.05)
+        answer = await start(here, gate=asyncio.Event(), seconds=0.05)
         await answer.wait()
         await until_async(lambda: stored(store).body != b'"queued"')
         assert b"failed: the answer was not complete after 0.05 s" in stored(store).body
@@ -240,7 +258,7 @@ def test_an_answer_that_takes_too_long_fails() -> None:
 def test_a_deleted_answer_stays_deleted() -> None:
     async def run() -> None:
         here, store = answers()
-        await here.start(KEY, Shape(), respond_with(gate=asyncio.Event()), seconds=20)
+        await start(here, gate=asyncio.Event())
         store.delete("a1", "owner")
         assert await here.cancel(KEY)
         assert store.find("a1", "owner") is None
@@ -248,24 +266,56 @@ def test_a_deleted_answer_stays_deleted() -> None:
     asyncio.run(run())
 
 
-def test_a_slow_follower_gets_everything_later() -> None:
+def test_a_slow_follower_gets_everything_later_and_a_late_one_what_the_store_has() -> None:
     async def run() -> None:
         gate = asyncio.Event()
         here, _ = answers()
         pieces = [b"data: 1\n\n", b"data: 2\n\n", b"data: 3\n\n"]
-        answer = await here.start(KEY, Shape(), respond_with(*pieces, gate=gate), seconds=20)
-        slow, late = Reader(), Reader()
-        follower = answer.follow()
-        follower.pause()
-        follower.start(slow)
-        await until_async(lambda: len(answer.events) == 3)
-        assert slow.data == b""
-        follower.resume()
-        assert slow.data == b"".join(pieces)
+        answer = await start(here, pieces[0], gate=gate)
+        slow = here.follow(KEY, -1, WIRE, 60)
+        assert await anext(slow) == pieces[0]
+        for piece in pieces[1:]:
+            answer.write(piece)
+        assert await anext(slow) == b"".join(pieces[1:])
         gate.set()
-        await until_async(lambda: slow.is_ended)
-        answer.follow(after=1).start(late)
-        assert (late.data, late.is_ended) == (pieces[2], True)
+        assert [piece async for piece in slow] == []
+        await until_async(lambda: here.get(KEY) is None)
+        assert answer.hold.size == 0
+        assert [piece async for piece in here.follow(KEY, 1, WIRE, 60)] == pieces[2:]
+
+    asyncio.run(run())
+
+
+def test_comments_of_a_silent_stream_do_not_delay_keep_alives() -> None:
+    async def run() -> None:
+        here, _ = answers()
+        answer = await start(here, gate=asyncio.Event())
+
+        async def comment() -> None:
+            while True:
+                answer.write(b": still there\n\n")
+                await asyncio.sleep(0.01)
+
+        commenting = asyncio.create_task(comment())
+        async with asyncio.timeout(20):
+            assert await anext(here.follow(KEY, -1, WIRE, 0.1)) == SILENT
+        commenting.cancel()
+        await here.aclose()
+
+    asyncio.run(run())
+
+
+def test_an_answer_whose_end_cannot_be_stored_is_shown_by_its_worker() -> None:
+    async def run() -> None:
+        store = SlowStore(StateFile())
+        store.is_asked.set()
+        store.failures = ["add_events"]
+        here = BackgroundAnswers(store)
+        answer = await start(here, b'event: status\ndata: "done"\n\n')
+        await asyncio.wait({answer.task})
+        assert here.get(KEY) is answer
+        assert not await here.cancel(KEY), "it has ended"
+        assert [piece async for piece in here.follow(KEY, -1, WIRE, 60)] == answer.events
 
     asyncio.run(run())
 
@@ -273,7 +323,7 @@ def test_a_slow_follower_gets_everything_later() -> None:
 def test_closing_cancels_all() -> None:
     async def run() -> None:
         here, _ = answers()
-        answer = await here.start(KEY, Shape(), respond_with(gate=asyncio.Event()), seconds=20)
+        answer = await start(here, gate=asyncio.Event())
         await here.aclose()
         assert (answer.is_over, answer.ending) == (True, "cancelled")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from antiphon_gateway.state.answers import AnswerStore, StoredAnswer
 from antiphon_gateway.state.conversations import ConversationStore
 from antiphon_gateway.state.file import StateFile, StateLimitReached
 from gateway.rig import FAST, rig
-from gateway.state.stores import answer_store
+from gateway.state.stores import WritingStore, answer_store
 
 LIMIT: dict[str, Any] = {"max_bytes": 200_000, "is_shared": lambda: True}
 _CONTENT = {
@@ -26,12 +27,12 @@ _CONTENT = {
 }
 
 
-def store(state: AnswerStore, name: str, size: int, owner: str = "a") -> None:
+def store(state: WritingStore, name: str, size: int, owner: str = "a") -> None:
     request = ModelRequest(messages=(Message("user", (Text("x" * size),)),))
     state.store(name, request, ModelOutput(parts=(Text("yes"),)), owner=owner)
 
 
-def is_known(state: AnswerStore, name: str, owner: str = "a") -> bool:
+def is_known(state: WritingStore, name: str, owner: str = "a") -> bool:
     return state.find(name, owner) is not None
 
 
@@ -49,7 +50,7 @@ def counted_again(db: Any) -> dict[str, int]:
     return sizes
 
 
-def fill(state: AnswerStore) -> None:
+def fill(state: WritingStore) -> None:
     """Rows of every kind, some of them replaced, changed and deleted."""
     conversations = ConversationStore(state.file)
     for number, owner in enumerate("aab"):
@@ -83,7 +84,7 @@ def test_every_row_is_counted(tmp_path: Path, place: str) -> None:
 
 def test_rows_of_the_version_before_are_counted_when_the_file_is_opened(tmp_path: Path) -> None:
     path = tmp_path / "state.db"
-    with sqlite3.connect(path) as old:
+    with closing(sqlite3.connect(path)) as old, old:
         old.executescript((Path(__file__).parent / "older_state.sql").read_text())
     with answer_store(path, clock=lambda: 1_000_000.0) as state:
         fill(state)

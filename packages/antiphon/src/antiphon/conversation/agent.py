@@ -36,7 +36,7 @@ from antiphon.errors import ConversationError, LeaseLost, ToolError
 from antiphon.history import AgentHistory, DebugLogEntry, EntryMetadata, HistoryEntry, SetSystemInstructionEntry
 from antiphon.history.entries import HAND_OFF
 from antiphon.parts import InputPart
-from antiphon.providers.client import ProviderClient
+from antiphon.providers.call import ProviderClient
 from antiphon.tools.context import ToolContext
 from antiphon.tools.executor import ToolExecutor
 from antiphon.tools.registry import ToolLike, ToolRegistry
@@ -121,7 +121,7 @@ class Agent(Generic[T]):
         self.instructions = instructions
         self.model = None if model is None else check_model(model)
         self.tools = tuple(tools)
-        self.output = output
+        self.output = None if output is str else output  # any answer is text
         self.description = description
         self.settings = settings
         self.limits = RunLimits.of(limits, limit_options)

@@ -44,8 +44,7 @@ from antiphon.history.location import open_history
 from antiphon.ids import new_id
 from antiphon.parts import Text, ToolCallRequest, ToolCallResult
 from antiphon.prices import PriceTable
-from antiphon.providers.call import CallReport, ProviderCallOptions
-from antiphon.providers.client import ProviderClient
+from antiphon.providers.call import CallReport, ProviderCallOptions, ProviderClient
 from antiphon.tools.call_runner import ToolCallRunner, note_edit
 from antiphon.tools.context import State
 from antiphon.tools.executor import ToolExecutor

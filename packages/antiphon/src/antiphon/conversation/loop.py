@@ -154,9 +154,9 @@ class ToolLoop:
     ) -> RunResult[Any]:
         """Send a message, run to the end and return the result. Without content, continue the current run.
 
-        `output` is the type of the answer: a msgspec Struct, dataclass, TypedDict, pydantic model, Literal, list or union. The
-        model is asked again, `output_retries` times, if its answer does not fit. `on_event` is called with every event; if it
-        raises, the turn is interrupted. Other arguments are as for `stream`.
+        `output` is the type of the answer: a msgspec Struct, dataclass, TypedDict, pydantic model, Literal, list or union; any
+        text is a `str`. The model is asked again, `output_retries` times, if its answer does not fit. `on_event` is called with
+        every event; if it raises, the turn is interrupted. Other arguments are as for `stream`.
 
         Raises `ModelCallFailed` if no provider answered, and `InvalidOutput` if no answer fits. With `check=False` the result has
         it: `error`, or an `output` that raises.
@@ -173,7 +173,7 @@ class ToolLoop:
                 await active_turn.wait()
         if finished.error is not None and check:
             raise ModelCallFailed(finished.error, self.chat.report)
-        return self._result(finished, output, check)
+        return self._result(finished, active_turn.output, check)
 
     async def step(self, *content: InputPart | str) -> RunResult[str]:
         """Run one round (a call of the model and the calls it made): `requires_follow_up` says whether another follows."""
@@ -244,7 +244,8 @@ class ToolLoop:
     ) -> AsyncIterator[ActiveTurn]:
         """Start the turn as a task. Leaving the block early interrupts it."""
         question = make_entry("user", content) if content else None
-        output = None if output_type is None else self._output_request(output_type, output_retries)
+        is_text = output_type is None or output_type is str  # any answer is one
+        output = None if is_text else self._output_request(output_type, output_retries)
         while (
             self.chat.active_turn is not None and await self.interrupt()
         ):  # again, if another turn was started meanwhile
@@ -281,6 +282,9 @@ class ToolLoop:
                 await asyncio.wait([task])
                 if not task.cancelled():
                     task.exception()  # retrieved: the caller left for a reason of its own (a lease that was lost, say)
+                elif active_turn.finished is None:  # before its first step
+                    with suppress(AntiphonError):
+                        self._finish_interrupted(runner)
             if stop_listening is not None:
                 stop_listening()
             if self.chat.active_turn is active_turn:
@@ -392,7 +396,7 @@ class ToolLoop:
                 value = output.type.read(turn.output)
         return LoopFinished(reason, turn.refusal or turn.answer, totals.rounds, totals.usage, error, value)
 
-    def _result(self, finished: LoopFinished, output: Any, check: bool) -> RunResult[Any]:
+    def _result(self, finished: LoopFinished, output: OutputRequest[Any] | None, check: bool) -> RunResult[Any]:
         chat, reason, entry = self.chat, finished.reason, self.chat.turn.output
         text = finished.text or explain_empty_answer(reason, entry)
         value: Any = text
@@ -400,7 +404,7 @@ class ToolLoop:
             value = UNSET if finished.output is None and reason in _UNFINISHED else finished.output
             if value is None:
                 try:
-                    value = OutputType[Any](output).read(entry)  # raises, unless the value is None
+                    value = output.type.read(entry)  # raises, unless the value is None
                 except InvalidOutput:
                     if check:
                         raise

@@ -30,8 +30,7 @@ from antiphon.errors import ConversationError
 from antiphon.history import ContextEntry, DebugLogEntry, EntryMetadata
 from antiphon.model_name import ModelName
 from antiphon.parts import Native, Text, TokenUsage, ToolCallRequest
-from antiphon.providers.call import CallReport, ModelCallFailed, ProviderCallOptions
-from antiphon.providers.client import ProviderClient
+from antiphon.providers.call import CallReport, ModelCallFailed, ProviderCallOptions, ProviderClient
 from antiphon.telemetry import switch
 from antiphon.tools.call_runner import request_approval
 from antiphon.tools.hooks import HookedModelCall, checks_answers, holds_text, run_after_model, run_before_model
@@ -321,7 +320,7 @@ class ModelCall:
         if self._span is not None:
             self._end_span(self._span)
         if self.stop_reason == FAILED:
-            reason = f"{tracker.error.kind}: {tracker.error.message}" if tracker.error else error_text
+            reason = tracker.error or error_text
             logger.error("[%s] the model call failed: %s", self.options.request_id, reason or "no terminal event")
         self._record(seconds, str(tracker.error.message) if tracker.error else error_text)
         if error is None and self.stop_reason == FAILED:

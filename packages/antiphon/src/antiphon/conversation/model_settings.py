@@ -14,7 +14,7 @@ from msgspec import Struct, structs
 from antiphon.errors import ConversationError
 from antiphon.extensions import adapt
 from antiphon.parts import NativeExtras
-from antiphon.providers.client import ProviderClient
+from antiphon.providers.call import ProviderClient
 from antiphon.wire.request import (
     CachePrompt,
     ModelRequest,

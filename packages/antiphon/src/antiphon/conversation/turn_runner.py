@@ -56,7 +56,7 @@ from antiphon.wire.request import ModelRequest, ToolChoice, ToolDefinition
 
 if TYPE_CHECKING:
     from antiphon.conversation.output.typed_output import OutputRequest
-    from antiphon.providers.client import ProviderClient
+    from antiphon.providers.call import ProviderClient
     from antiphon.telemetry.spans import TurnSpan
 
 logger = logging.getLogger(__name__)

@@ -46,8 +46,7 @@ from antiphon.history.location import open_store
 from antiphon.ids import new_id
 from antiphon.parts import InputPart
 from antiphon.prices import PriceTable
-from antiphon.providers.call import ProviderCallOptions
-from antiphon.providers.client import ProviderClient
+from antiphon.providers.call import ProviderCallOptions, ProviderClient
 from antiphon.tools.executor import ToolExecutor
 from antiphon.tools.hooks import Hook
 from antiphon.tools.registry import ToolLike, ToolRegistry

@@ -26,7 +26,7 @@ from antiphon.errors import ConversationError, GraphError, TurnLimitReached
 from antiphon.graph.step import MISSING_EXTRA, GraphStep
 from antiphon.history import EntryMetadata, HumanDecisionEntry, ModelInputEntry, SetSystemInstructionEntry
 from antiphon.parts import ToolCallRequest
-from antiphon.providers.client import ProviderClient
+from antiphon.providers.call import ProviderClient
 from antiphon.wire.request import ToolDefinition
 
 if TYPE_CHECKING:

@@ -19,11 +19,11 @@ _ZSTD_WINDOW_LOG = 23
 """8 MiB: what every decoder of HTTP content must have at most (RFC 9659)."""
 
 
-class MalformedBody(Exception):
-    """The bytes do not match their content encoding, or are too many. The message has the reason."""
+class Malformed(Exception):
+    """The bytes are not a valid message, or not of their content encoding. The message has the reason, without quoting them."""
 
 
-class BodyTooLarge(MalformedBody):
+class BodyTooLarge(Malformed):
     """The content is larger than allowed."""
 
 
@@ -38,12 +38,12 @@ class _Member(Protocol):
 
 
 class Decompressor:
-    """Compressed bytes in, content out. Raises `MalformedBody`."""
+    """Compressed bytes in, content out. Raises `Malformed`."""
 
     def __init__(self, coding: str, max_total: int = MAX_TOTAL) -> None:
         self._is_identity = coding in ("", "identity")
         if not self._is_identity and coding not in ("gzip", "x-gzip", "deflate", "zstd"):
-            raise MalformedBody(f"content encoding {coding[:40]!r} is not supported")
+            raise Malformed(f"content encoding {coding[:40]!r} is not supported")
         self._has_several = coding != "deflate"
         self._zstd = _load_zstd() if coding == "zstd" else None
         self._error: type[Exception] = zlib.error if self._zstd is None else self._zstd.ZstdError
@@ -63,12 +63,12 @@ class Decompressor:
                 if not data:
                     break
                 if self._has_members and not self._has_several:
-                    raise MalformedBody("unexpected bytes after the compressed body")
+                    raise Malformed("unexpected bytes after the compressed body")
                 self._member = self._open_member()
             try:
                 piece = self._member.decompress(data, room + 1)
             except self._error:
-                raise MalformedBody("the compressed body is damaged") from None
+                raise Malformed("the compressed body is damaged") from None
             room -= len(piece)
             if room < 0:
                 raise BodyTooLarge("the decompressed body is too large")
@@ -82,7 +82,7 @@ class Decompressor:
     def close(self) -> None:
         """The body ended."""
         if self._member is not None:
-            raise MalformedBody("the compressed body is truncated")
+            raise Malformed("the compressed body is truncated")
 
     def _open_member(self) -> _Member:
         if self._zstd is None:
@@ -99,4 +99,4 @@ def _load_zstd() -> Any:
             return importlib.import_module(name)
         except ImportError:
             continue
-    raise MalformedBody("content encoding 'zstd' needs a package: pip install 'antiphon[zstd]'")
+    raise Malformed("content encoding 'zstd' needs a package: pip install 'antiphon[zstd]'")

@@ -18,6 +18,11 @@ from msgspec import Struct, field
 
 from antiphon.http.body import Hold, PausedBody
 
+MAX_HEAD_BYTES = 64 * 1024
+"""Of what comes in a head, and between its end and the first content, and between two pieces of content."""
+VERSIONS = frozenset({"1.0", "1.1"})
+BODILESS = frozenset({204, 304})
+"""Statuses of responses without a body, beside those below 200."""
 REPEATED_HOST = "\n"
 """Joins repeated Host fields: a value cannot contain it."""
 CODEC, ERRORS = "utf-8", "surrogateescape"

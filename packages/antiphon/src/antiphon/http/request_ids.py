@@ -10,19 +10,15 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from itertools import product
 from secrets import choice
 
-from antiphon.ids import new_id
+from antiphon.ids import PAIRS, new_id
 
 _request_id: ContextVar[str] = ContextVar("antiphon_request_id", default="")
 
 
-def current_request_id() -> str:
-    """The id of the request that is being answered; empty outside of one."""
-    return _request_id.get()
-
-
+current_request_id = _request_id.get
+"""The id of the request that is being answered; empty outside of one."""
 set_request_id = _request_id.set
 """Every line that this task logs from here on has this request id."""
 
@@ -37,7 +33,6 @@ def request_id_scope(request_id: str) -> Iterator[None]:
         _request_id.reset(token)
 
 
-_SUFFIXES = ["".join(pair) for pair in product("0123456789abcdefghjkmnpqrstvwxyz", repeat=2)]
 _TIME, _RANDOM = 10, 7
 """Characters of an id that encode its time, and pairs of them that are random; one pair is the counter."""
 _SECONDS = 1.0
@@ -49,8 +44,8 @@ def new_request_ids() -> Iterator[str]:
     while True:
         last, until = prefix, time.monotonic() + _SECONDS
         while prefix <= last:  # the next block may be drawn in the same millisecond
-            prefix = new_id()[:_TIME] + "".join([choice(_SUFFIXES) for _ in range(_RANDOM)])
-        for pair in _SUFFIXES:
+            prefix = new_id()[:_TIME] + "".join([choice(PAIRS) for _ in range(_RANDOM)])
+        for pair in PAIRS:
             yield prefix + pair
             if time.monotonic() > until:
                 break

@@ -28,13 +28,13 @@ _UNACKNOWLEDGED = termios.TIOCOUTQ if sys.platform == "linux" else None
 class LazyTimer:
     """Calls `on_due` when `deadline()`, in the loop's time, has passed. A deadline of infinity stops it until `start`.
 
-    It refers to its owner by the two callbacks: an owner that ends should cancel it and drop it.
+    It refers to its owner by the two callbacks, until it is cancelled: an owner that ends does that.
     """
 
     __slots__ = ("_deadline", "_handle", "_loop", "_on_due", "due")
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, deadline: Callable[[], float], on_due: Callable[[], None]
+        self, loop: asyncio.AbstractEventLoop, deadline: Callable[[], float], on_due: Callable[[], object]
     ) -> None:
         self.due = inf
         """When it looks at the deadline; infinity if it does not run. `start` is needed only for an earlier deadline."""
@@ -52,10 +52,11 @@ class LazyTimer:
             self._wait_until(due)
 
     def cancel(self) -> None:
-        """Stop."""
+        """Stop for good, and let go of the owner."""
         if self._handle is not None:
             self._handle.cancel()
-            self._handle, self.due = None, inf
+        self._handle, self.due = None, inf
+        self._deadline, self._on_due = _never, _never
 
     def _wait_until(self, due: float) -> None:
         self.due = due
@@ -72,12 +73,16 @@ class LazyTimer:
             self._on_due()
 
 
+def _never() -> float:
+    return inf
+
+
 class ConnectionTimer(LazyTimer):
     """Calls `on_deadline` when the present state has lasted too long, and aborts `transport` if its client stalls."""
 
     __slots__ = ("_on_deadline", "_stall_due", "_stall_seconds", "_transport", "_unsent", "state_due")
 
-    def __init__(self, transport: asyncio.Transport, on_deadline: Callable[[], None]) -> None:
+    def __init__(self, transport: asyncio.Transport, on_deadline: Callable[[], object]) -> None:
         super().__init__(asyncio.get_running_loop(), self._next_due, self._on_next_due)
         self.state_due = inf
         """When the present state has lasted too long. Its owner may move it, and calls `start` if it is before `due` then."""
@@ -111,8 +116,7 @@ class ConnectionTimer(LazyTimer):
     def cancel(self) -> None:
         """The connection is closed."""
         super().cancel()
-        self.state_due = self._stall_due = inf
-        del self._on_deadline, self._deadline, self._on_due  # they refer to this object and to the connection
+        self._on_deadline = _never
 
     def _next_due(self) -> float:
         return self.state_due if self.state_due < self._stall_due else self._stall_due

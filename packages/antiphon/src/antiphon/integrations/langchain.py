@@ -22,8 +22,7 @@ from antiphon.history import ContextEntry, ModelOutputEntry, Origin
 from antiphon.integrations.langchain_blocks import from_block
 from antiphon.integrations.langchain_messages import from_langchain, message_blocks, read_usage, to_langchain
 from antiphon.parts import OutputPart, Text, Thinking, ToolCallRequest, ToolCallResult, ToolExecutionStatus
-from antiphon.providers.call import Attempt, ProviderCallOptions
-from antiphon.providers.client import ProviderClient
+from antiphon.providers.call import Attempt, ProviderCallOptions, ProviderClient
 from antiphon.repair import fix_tool_call_sequence
 from antiphon.tools.arguments import SchemaValidator
 from antiphon.tools.context import ToolContext

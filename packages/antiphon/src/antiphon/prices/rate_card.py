@@ -132,7 +132,7 @@ class RateCard:
         known = () if prices is None else prices.prices
         changes = any(price.since is not None for price in known)
         self._step = _MINUTE if any(price.hours is not None for price in known) else _DAY if changes else _ALWAYS
-        self._by_time: dict[int, _RatesBySize] = {}
+        self._by_time: dict[int, _Rates] = {}
 
     @property
     def is_known(self) -> bool:
@@ -144,8 +144,9 @@ class RateCard:
 
         `prompt_size` is for the sum of several calls: how large the prompt of each was.
         """
-        known = self._by_time.get(at // self._step) or self._in_force(at)
-        rates = known.for_prompt(prompt_size or tokens[0]) if known.larger else known.smallest
+        rates = self._by_time.get(at // self._step) or self._in_force(at)
+        if rates.larger:
+            rates = rates.for_prompt(prompt_size or tokens[0])
         if not rates.is_complete and not rates.has_price(tokens):
             return None
         nanodollars: int = (sum(map(mul, tokens, rates.inclusive)) + _UNIT // 2) // _UNIT
@@ -164,7 +165,7 @@ class RateCard:
         """The price that applies at a time."""
         return self._in_force(at).price
 
-    def _in_force(self, at: int) -> _RatesBySize:
+    def _in_force(self, at: int) -> _Rates:
         place = at // self._step
         known = self._by_time.get(place)
         if known is not None:
@@ -173,39 +174,26 @@ class RateCard:
             self._by_time.clear()
         start = _EPOCH + timedelta(microseconds=min(place * self._step, _LATEST))
         price = Price() if self._prices is None else self._prices.price_at(start, self._variant)
-        found = self._by_time[place] = _RatesBySize(price)
+        found = self._by_time[place] = _Rates(price)
         return found
-
-
-class _RatesBySize:
-    """The price of a time, as rates for each size of the prompt that changes them."""
-
-    __slots__ = ("larger", "price", "smallest")
-
-    def __init__(self, price: Price) -> None:
-        self.price = price
-        tiers = (amount for kind in KINDS if isinstance(amount := getattr(price, kind), Tiers))
-        starts = sorted({start for amount in tiers for start, _ in amount.above}, reverse=True)
-        self.larger = [(start, _Rates(price, start + 1)) for start in starts]
-        self.smallest = _Rates(price, 0)
-
-    def for_prompt(self, size: int) -> _Rates:
-        """The rates of a call with so many tokens in its prompt."""
-        for start, rates in self.larger:
-            if size > start:
-                return rates
-        return self.smallest
 
 
 class _Rates:
     """What tokens cost by kind (`amounts`, as `KINDS`), and by the counts of `TokenCounts` (`inclusive`).
 
-    A cached token is counted in the prompt too, so its inclusive rate is the difference to that of the prompt.
+    A cached token is counted in the prompt too, so its inclusive rate is the difference to that of the prompt. `larger` has the
+    rates of the sizes of the prompt that change them, the largest first.
     """
 
-    __slots__ = ("_has", "amounts", "inclusive", "is_complete")
+    __slots__ = ("_has", "amounts", "inclusive", "is_complete", "larger", "price")
 
-    def __init__(self, price: Price, prompt_size: int) -> None:
+    def __init__(self, price: Price, prompt_size: int = 0) -> None:
+        self.price = price
+        self.larger: list[tuple[int, _Rates]] = []
+        if not prompt_size:
+            tiers = (amount for kind in KINDS if isinstance(amount := getattr(price, kind), Tiers))
+            starts = sorted({start for amount in tiers for start, _ in amount.above}, reverse=True)
+            self.larger = [(start, _Rates(price, start + 1)) for start in starts]
         known = [price.amount(kind, prompt_size) for kind in KINDS]
         self._has = tuple(amount is not None for amount in known)
         self.is_complete = self._has[0] and self._has[1]
@@ -221,6 +209,10 @@ class _Rates:
             written_1h - written if has_1h else 0,
             reasoning - completion if has_reasoning else 0,
         )
+
+    def for_prompt(self, size: int) -> _Rates:
+        """The rates of a call with so many tokens in its prompt."""
+        return next((rates for start, rates in self.larger if size > start), self)
 
     def has_price(self, tokens: TokenCounts) -> bool:
         """Whether all these tokens have a price."""

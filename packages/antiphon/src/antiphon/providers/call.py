@@ -1,4 +1,8 @@
-"""Options of a model call (`ProviderCallOptions`) and its record (`CallReport`).
+"""A model call: who is called (`ProviderClient`), with which options (`ProviderCallOptions`), and its record (`CallReport`).
+
+A call is a stream of deltas that ends with exactly one terminal event, `Finished` or `Failed` (see `wire.delta`). Every failure
+(no connection, a rejected key, an HTML page, a cut stream) is a `Failed` with a `ProviderError`; exceptions are for cancellation
+and for mistakes of the caller. Closing the iterator, or cancelling the task that reads it, closes the connection at once.
 
 The caller creates the report and the client fills it: every attempt, what the format could not express, and what was repaired.
 It contains no secrets; credentials are masked.
@@ -6,17 +10,24 @@ It contains no secrets; credentials are masked.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from abc import abstractmethod
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
+from antiphon.closing import AsyncClosable
 from antiphon.errors import AntiphonError
-from antiphon.history import Origin
+from antiphon.history import ContextEntry, Origin
 from antiphon.repair.action import Action
+from antiphon.wire.delta import ModelOutputDelta
 from antiphon.wire.loss import Loss
 from antiphon.wire.output import ProviderError
 from antiphon.wire.request import Layout, ModelRequest, ToolDefinition
+
+if TYPE_CHECKING:
+    from antiphon.providers.engine.provider_call import TargetCall
 
 
 class Attempt(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -44,7 +55,7 @@ class Fallback(Struct, frozen=True):
         return f"{self.failed} {self.error.code or self.error.kind}"
 
     def __str__(self) -> str:
-        return f"{self.failed} to {self.target}: {self.error.kind}: {self.error.message}"
+        return f"{self.failed} to {self.target}: {self.error}"
 
 
 class RetryScheduled(Struct, frozen=True, tag=True):
@@ -101,6 +112,45 @@ class ProviderCallOptions(Struct, kw_only=True):
     strategy: Layout = "merged"
     compact_at: int | None = None
     on_retry: Callable[[RetryScheduled], None] | None = None
+
+
+class ProviderClient(AsyncClosable):
+    """Calls models of a provider. `name` is its name in routes and origins."""
+
+    name: str
+
+    @abstractmethod
+    def call_model(
+        self, context: Sequence[ContextEntry], options: ProviderCallOptions
+    ) -> AsyncIterator[ModelOutputDelta]:
+        """Request the next output. Implementations are async generators."""
+
+    def has_structured_output(self, model: str, *, with_tools: bool) -> bool:  # noqa: ARG002
+        """Whether `model` keeps to the JSON Schema of an output format, also in requests with tools."""
+        return False
+
+    def origins_of(self, model: str) -> Sequence[Origin]:
+        """Who may answer a call for `model`: for its price, before it is made. Raises `RoutingError` for an unknown name."""
+        return (Origin(self.name, "", model),)
+
+    def compacts_at(self, model: str, tokens: int) -> bool:  # noqa: ARG002
+        """Whether the API of `model` compacts a conversation of more than `tokens` itself, if it is asked to."""
+        return False
+
+    def continues_prefix(self, model: str) -> bool:  # noqa: ARG002
+        """Whether `model` continues a last message of its own instead of writing another one."""
+        return False
+
+    def prepare_call(self, context: Sequence[ContextEntry], options: ProviderCallOptions) -> TargetCall | None:
+        """The call as a request with its keys and retries, for a router that has more targets.
+
+        None, the default: the router uses `call_model`, and takes each call as one attempt.
+        """
+        del context, options
+        return None
+
+    async def aclose(self) -> None:
+        """Close connections. Running calls end."""
 
 
 class ModelCallFailed(AntiphonError):

@@ -13,7 +13,7 @@ from typing import Literal
 from msgspec import Struct
 
 from antiphon.model_name import ModelName
-from antiphon.providers.presets import PRESETS, first_set_variable
+from antiphon.providers.presets import PRESETS
 
 PREFERRED: tuple[tuple[str, str], ...] = (
     ("anthropic", "claude-sonnet-5"),
@@ -68,7 +68,7 @@ def default_model(environ: Mapping[str, str]) -> ModelChoice:
     """The best model that the environment has a key for."""
     if model := environ.get(MODEL_VARIABLE, "").strip():
         return make_choice(model, "named")
-    available = list(_available(environ))
+    available = list(available_models(environ))
     if not available:
         keys = ", ".join(PRESETS[provider].key_variables[0] for provider, _ in PREFERRED[:3])
         return make_choice(OFFLINE, "offline", keys=keys)
@@ -84,12 +84,10 @@ def make_choice(model: str, kind: ChoiceKind, **values: str) -> ModelChoice:
     return ModelChoice(model, reason, hint, kind, values)
 
 
-def _available(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    for provider, model in PREFERRED:
-        if variable := first_set_variable(PRESETS[provider].secret_variables, environ):
-            yield f"{provider}/{model}", variable
-    for provider, model in LOCAL_SERVERS:
-        if variable := first_set_variable(PRESETS[provider].base_url_variables, environ):
+def available_models(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """The models that the environment has a key or a server for, the best one first, each with the variable that says so."""
+    for provider, model in (*PREFERRED, *LOCAL_SERVERS):
+        if variable := PRESETS[provider].enabling_variable(environ):
             yield f"{provider}/{model}", variable
 
 

@@ -22,20 +22,19 @@ from antiphon.errors import AntiphonError, ProviderSetupError
 from antiphon.history import ContextEntry, Origin
 from antiphon.http.client.client import HttpClient
 from antiphon.http.client.request import Timeouts, Transport
-from antiphon.providers.call import ProviderCallOptions
-from antiphon.providers.client import ProviderClient
+from antiphon.providers.call import ProviderCallOptions, ProviderClient
 from antiphon.providers.engine.attempt import UpstreamRequest
 from antiphon.providers.engine.model_list import LISTING_TIMEOUTS, fetch_models
 from antiphon.providers.engine.provider import Provider
 from antiphon.providers.engine.provider_call import ProviderCall
 from antiphon.providers.keys.ring import KeyRing
 from antiphon.providers.keys.secret import Credential
-from antiphon.providers.presets import Preset, first_set_variable, get_preset, normalize_base_url
+from antiphon.providers.presets import Preset, get_preset, normalize_base_url
 from antiphon.providers.rendering import render_call
 from antiphon.providers.retry import RetryPolicy
 from antiphon.providers.routes import Target
 from antiphon.wire import formats
-from antiphon.wire.capabilities import CapabilityTable, capabilities_for
+from antiphon.wire.capabilities import CapabilityTable
 from antiphon.wire.delta import ModelOutputDelta
 from antiphon.wire.request import ModelRequest
 from antiphon.wire.tools.call_restorer import CallRestorer
@@ -90,9 +89,7 @@ class HttpProviderClient(ProviderClient):
         given = {"region": region, "project": project, "resource": resource, "workspace": workspace}
         settings = {setting: value for setting, value in given.items() if value}
         if preset.settings or settings:
-            from antiphon.providers.cloud.settings import fill_preset  # on first use: most providers have no settings
-
-            preset = fill_preset(preset, settings, name=name, has_base_url=bool(base_url))
+            preset = preset.with_all_settings(settings, name=name, has_base_url=bool(base_url))
         if not base_url and not preset.base_url:
             variables = " or ".join(preset.base_url_variables)
             raise ProviderSetupError(
@@ -161,7 +158,7 @@ class HttpProviderClient(ProviderClient):
         return self._request(context, options)
 
     def has_structured_output(self, model: str, *, with_tools: bool) -> bool:
-        known = capabilities_for(model, self.preset.format, self._provider.capabilities).structured_output
+        known = self._provider.capabilities_of(model).structured_output
         match self.preset.format:
             case _ if known is not None:
                 return known
@@ -212,7 +209,7 @@ class HttpProviderClient(ProviderClient):
         compaction = formats[self.preset.format].spec.compaction
         if compaction is None or tokens < compaction.least_tokens:
             return False
-        return capabilities_for(model, self.preset.format, self._provider.capabilities).compaction
+        return self._provider.capabilities_of(model).compaction
 
     def _with_compaction(self, options: ProviderCallOptions) -> ProviderCallOptions:
         """The options with the setting by which the API compacts the conversation itself, unless there is one."""
@@ -225,7 +222,7 @@ class HttpProviderClient(ProviderClient):
         settings = structs.replace(options.settings, native={**native, wire_format: own})
         headers = dict(options.headers or {})
         if compaction.beta:
-            betas = [headers.get(_BETA), self._provider.header(_BETA), compaction.beta]
+            betas = [headers.get(_BETA), self._provider.headers.get(_BETA), compaction.beta]
             headers[_BETA] = ",".join(beta for beta in betas if beta)
         return structs.replace(options, settings=settings, headers=headers)
 
@@ -240,7 +237,7 @@ class HttpProviderClient(ProviderClient):
         if own.get("previous_response_id") or own.get("conversation"):
             return options
         include = own.get("include") or []
-        known = capabilities_for(options.model, _RESPONSES, self._provider.capabilities)
+        known = self._provider.capabilities_of(options.model)
         if known.encrypted_reasoning and isinstance(include, list) and _ENCRYPTED not in include:
             own["include"] = [*include, _ENCRYPTED]
             native[_RESPONSES] = own
@@ -300,24 +297,15 @@ def provider(
     """
     environ = os.environ if environ is None else environ
     preset = get_preset(preset_name)
-    if overrides.get("keys") is None:
-        variable = first_set_variable(preset.key_variables, environ)
-        if not variable:
-            variable = first_set_variable(preset.bearer_variables, environ)
-            preset = structs.replace(preset, auth="bearer") if variable else preset
-        reference = f"env:{variable}" if variable else preset.find_token_source(environ)
-        if reference:
-            overrides["keys"] = KeyRing([reference], environ=environ)
-    if not overrides.get("base_url") and (variable := first_set_variable(preset.base_url_variables, environ)):
-        overrides["base_url"] = environ[variable]
-    if not overrides.get("api_version") and (variable := first_set_variable(preset.api_version_variables, environ)):
-        overrides["api_version"] = environ[variable]
-    own = {
-        header: f"env:{variable}" for header, variable in preset.header_variables if environ.get(variable, "").strip()
-    }
-    overrides["headers"] = {**own, **(overrides.get("headers") or {})}
+    found = preset.read_variables(environ)
+    if overrides.get("keys") is None and found.key:
+        overrides["keys"] = KeyRing([found.key], environ=environ)
+        preset = structs.replace(preset, auth="bearer") if found.is_bearer else preset
+    overrides["base_url"] = overrides.get("base_url") or found.base_url
+    overrides["api_version"] = overrides.get("api_version") or found.api_version
+    overrides["headers"] = {**found.headers, **(overrides.get("headers") or {})}
     if preset.settings:
-        from antiphon.providers.cloud.settings import find_settings
+        from antiphon.providers.cloud.tokens import find_settings  # on first use: most providers have no settings
 
         keys = overrides.get("keys")
         references = keys.secrets if isinstance(keys, KeyRing) else [key for key in keys or () if isinstance(key, str)]

@@ -21,8 +21,7 @@ from msgspec import structs
 
 from antiphon.errors import ProviderSetupError
 from antiphon.history import ContextEntry
-from antiphon.providers.call import Attempt, ProviderCallOptions
-from antiphon.providers.client import ProviderClient
+from antiphon.providers.call import Attempt, ProviderCallOptions, ProviderClient
 from antiphon.providers.http_provider import HttpProviderClient
 from antiphon.providers.keys.secret import Credential
 from antiphon.threads import Threads

@@ -10,7 +10,7 @@ For any other target the signatures are removed and reported as a loss; the form
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from itertools import chain, islice
 from typing import Any, NamedTuple
 
@@ -20,7 +20,7 @@ from antiphon.context.live import LiveContext
 from antiphon.context.view import SegmentText
 from antiphon.history import ContextEntry, ContextEntryRole, DecoratedContextEntry, ModelOutputEntry, Origin
 from antiphon.history.entries import ModelInputEntry
-from antiphon.parts import Native, NativeExtras, Part, Text, Thinking, ToolCallRequest, ToolCallResult
+from antiphon.parts import Native, Part, Text, Thinking, ToolCallRequest, ToolCallResult
 from antiphon.providers.call import ProviderCallOptions
 from antiphon.repair import add_system_message, declare_called_tools, repair
 from antiphon.repair.action import Action
@@ -238,16 +238,18 @@ def _without_signatures(parts: Sequence[Part], path: str, losses: list[Loss]) ->
             if _block_type(part) in BOUND_BLOCKS:
                 losses.append(Loss(place, str(_block_type(part)), _WHY))
                 continue
-            if isinstance(part.data, dict) and (signatures := set(SIGNATURE_FIELDS & part.data.keys())):
-                losses += (Loss(f"{place}.{name}", name, _WHY) for name in sorted(signatures))
-                part = structs.replace(part, data={k: value for k, value in part.data.items() if k not in signatures})
+            if isinstance(part.data, dict):
+                part = structs.replace(part, data=_unsigned(part.data, place, losses))
         elif type(part) is Thinking:
             if part.native:
                 losses += (Loss(f"{place}.{name}", name, _WHY) for name in chain(*part.native.values()))
                 part = Thinking(part.text)
-        elif (native := getattr(part, "native", None)) and (signatures := _signature_fields(native)):
-            losses += (Loss(f"{place}.{name}", name, _WHY) for name in sorted(signatures))
-            part = structs.replace(part, native=_extras_without_signatures(native))
+        elif native := getattr(part, "native", None):
+            unsigned = {origin: _unsigned(extras, place, losses) for origin, extras in native.items()}
+            if unsigned != native:
+                part = structs.replace(
+                    part, native={name: fields for name, fields in unsigned.items() if fields} or None
+                )
         kept.append(part)
     return tuple(kept)
 
@@ -256,14 +258,10 @@ def _block_type(part: Native) -> object:
     return part.data.get("type") if isinstance(part.data, dict) else None
 
 
-def _signature_fields(native: NativeExtras) -> set[str]:
-    return {name for extras in native.values() for name in extras if name in SIGNATURE_FIELDS}
-
-
-def _extras_without_signatures(native: NativeExtras) -> NativeExtras | None:
-    """The extras without signatures; None if nothing is left."""
-    stripped = {
-        origin: {name: value for name, value in extras.items() if name not in SIGNATURE_FIELDS}
-        for origin, extras in native.items()
-    }
-    return {origin: extras for origin, extras in stripped.items() if extras} or None
+def _unsigned(fields: Mapping[str, Any], place: str, losses: list[Loss]) -> Mapping[str, Any]:
+    """The fields without signatures; each is a loss. The same object if it has none."""
+    signatures = SIGNATURE_FIELDS & fields.keys()
+    if not signatures:
+        return fields
+    losses += (Loss(f"{place}.{name}", name, _WHY) for name in sorted(signatures))
+    return {name: value for name, value in fields.items() if name not in signatures}

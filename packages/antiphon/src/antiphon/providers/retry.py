@@ -11,15 +11,17 @@ it is longer than `longest_wait`, the next target is tried at once.
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from random import random as random_fraction
 from types import MappingProxyType
-from typing import Literal, TypeAlias, cast
+from typing import Literal, Protocol, TypeAlias, cast
 
 from msgspec import Struct
 
 from antiphon.errors import NoUsableCredential
+from antiphon.http.client.request import Timeouts
 from antiphon.providers.keys.ring import KeyLease, KeyRing
 from antiphon.providers.routes import Target
 from antiphon.wire.output import NOT_AN_ANSWER, ErrorKind, ProviderError
@@ -102,36 +104,54 @@ def may_retry(error: ProviderError, should_retry: str | None = None) -> bool:
     return RETRY_RULES[error.kind].retries and error.code not in _PERMANENT_CODES
 
 
-def fallback_targets(error: ProviderError, failed: Target, others: Sequence[Target]) -> Sequence[Target]:
-    """Which of the other targets to try after `failed` failed."""
+def fallback_targets(error: ProviderError, targets: Sequence[Target]) -> Sequence[Target]:
+    """Which of the targets after the first one to try now that it failed."""
     scope = RETRY_RULES[error.kind].fallback
+    failed, *others = targets
     if scope == "another model":
         return [target for target in others if target.model != failed.model]
     return others if scope == "anywhere" else ()
 
 
-class RetrySettings(Struct, frozen=True, kw_only=True):
-    """What a target allows. `keys` has its keys (None: it needs none); `total` bounds all its attempts together, in seconds,
-    and `first_token` the wait for the first visible output of a stream (None: as the call says)."""
-
-    policy: RetryPolicy = RetryPolicy()
-    keys: KeyRing | None = None
-    total: float | None = None
-    first_token: float | None = None
-    clock: Callable[[], float] = time.monotonic
-    fraction: Callable[[], float] = random_fraction
-    takes_keys_in_order: bool = False
-    """Whether the first usable key is taken, and not the next one in turn."""
-    preferred_key: str = ""
-    """The name of the key that is taken for the first attempt, if it is usable."""
+ONE_ATTEMPT = RetryPolicy(retries=0, rotations=0)
+"""For a request that is sent once."""
 
 
-ONE_ATTEMPT = RetrySettings(policy=RetryPolicy(retries=0, rotations=0))
-"""For a target that is called once."""
+class Upstream:
+    """Who is asked, and what it allows. `keys` has its keys (None: it needs none); `timeouts.total` bounds all attempts of a
+    request together, and `timeouts.first_token` the wait for the first visible output of a stream (None: as the call says)."""
+
+    def __init__(
+        self,
+        *,
+        keys: KeyRing | None = None,
+        timeouts: Timeouts | None = None,
+        retry: RetryPolicy | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        fraction: Callable[[], float] = random_fraction,
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+    ) -> None:
+        self.keys = keys
+        self.timeouts = timeouts or Timeouts()
+        self.retry = retry or RetryPolicy()
+        self.clock = clock
+        self.fraction = fraction
+        self.sleep = sleep
+
+
+class RepeatedRequest(Protocol):
+    """A request that may be sent several times, if it is repeatable."""
+
+    @property
+    def provider(self) -> Upstream: ...
+    @property
+    def is_repeatable(self) -> bool: ...
+    @property
+    def takes_keys_in_order(self) -> bool: ...
 
 
 class RetryPlan:
-    """What a target still allows after the first failure of a request: retries, rotations and time.
+    """What an upstream still allows after the first failure of a request: retries, rotations and time.
 
     `began` is when its first attempt was made. `is_probe`: the target failed before, so it is asked once.
     """
@@ -140,23 +160,25 @@ class RetryPlan:
     """The key of the next attempt, if it has one already."""
     _free_in = 0.0
 
-    def __init__(self, settings: RetrySettings, began: float, *, is_probe: bool = False) -> None:
-        self.settings = settings
-        self._deadline = None if settings.total is None else began + settings.total
-        self._most_retries = 0 if is_probe else settings.policy.retries
+    def __init__(self, request: RepeatedRequest, began: float, *, is_probe: bool = False) -> None:
+        self.upstream = upstream = request.provider
+        self._policy = policy = upstream.retry if request.is_repeatable else ONE_ATTEMPT
+        self._takes_keys_in_order = request.takes_keys_in_order
+        self._deadline = None if upstream.timeouts.total is None else began + upstream.timeouts.total
+        self._most_retries = 0 if is_probe else policy.retries
         self._retries = self._rotations = 0
 
     def time_left(self) -> float | None:
         """Seconds left of the target's total timeout; None if there is none."""
-        return None if self._deadline is None else max(0.001, self._deadline - self.settings.clock())
+        return None if self._deadline is None else max(0.001, self._deadline - self.upstream.clock())
 
     def rotate(self, model: str, error: ProviderError) -> bool:
         """Take another key at once, if that may help after the error, and there is one."""
-        settings = self.settings
-        if settings.keys is None or not RETRY_RULES[error.kind].rotates or self._rotations >= settings.policy.rotations:
+        keys = self.upstream.keys
+        if keys is None or not RETRY_RULES[error.kind].rotates or self._rotations >= self._policy.rotations:
             return False
         try:
-            self.lease = settings.keys.acquire(model, in_order=settings.takes_keys_in_order)
+            self.lease = keys.acquire(model, in_order=self._takes_keys_in_order)
         except NoUsableCredential as none:
             self._free_in = none.retry_after or 0.0
             return False
@@ -168,13 +190,13 @@ class RetryPlan:
 
         `has_others`: another target could be asked instead. See `may_retry` for `should_retry`.
         """
-        policy, requested, free_in = self.settings.policy, error.retry_after, self._free_in
+        requested, free_in = error.retry_after, self._free_in
         self._free_in = 0.0
         is_left_alone = has_others and error.code in _SILENT_CODES
         if self._retries >= self._most_retries or is_left_alone or not may_retry(error, should_retry):
             return None
         requested = max(requested or 0.0, free_in) if free_in else requested
-        seconds, left = policy.delay(self._retries, requested, self.settings.fraction), self.time_left()
+        seconds, left = self._policy.delay(self._retries, requested, self.upstream.fraction), self.time_left()
         if seconds is None or (left is not None and seconds >= left):
             return None
         self._retries += 1

@@ -23,10 +23,9 @@ from antiphon.errors import AntiphonError
 from antiphon.extensions import EXTENSIONS, load_part
 from antiphon.history import ContextEntry, ModelOutputEntry, Origin
 from antiphon.parts import Text
-from antiphon.providers.call import ProviderCallOptions
-from antiphon.providers.client import ProviderClient
+from antiphon.providers.call import ProviderCallOptions, ProviderClient
 from antiphon.providers.default_model import default_model
-from antiphon.providers.engine.client_call import ClientCall
+from antiphon.providers.engine.client_call import ClientCall, failed_deltas
 from antiphon.providers.engine.provider_call import ProviderCall, TargetCall
 from antiphon.providers.keys.target_health import CircuitPolicy, TargetHealth
 from antiphon.providers.presets import PRESETS
@@ -146,8 +145,8 @@ class ProviderRouter(ProviderClient):
             client = self.client(target.provider)
         except AntiphonError as error:
             failure = ProviderError(str(error), "authentication", code="not_configured")
-            return ClientCall(target, failure, context, options)
-        return client.prepare_call(context, options) or ClientCall(target, client, context, options)
+            return ClientCall(target, failed_deltas(failure))
+        return client.prepare_call(context, options) or ClientCall(target, client.call_model(context, options))
 
     def has_structured_output(self, model: str, *, with_tools: bool) -> bool:
         return all(

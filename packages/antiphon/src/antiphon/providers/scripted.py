@@ -24,8 +24,7 @@ from antiphon.context.tokens import CHARACTERS_PER_TOKEN, CharacterEstimate
 from antiphon.errors import ScriptError, ScriptExhausted
 from antiphon.history import ContextEntry, ContextEntryRole, Origin
 from antiphon.parts import OutputPart, Text, TokenUsage, ToolCallRequest, as_parts, text_of
-from antiphon.providers.call import Attempt, ProviderCallOptions
-from antiphon.providers.client import ProviderClient
+from antiphon.providers.call import Attempt, ProviderCallOptions, ProviderClient
 from antiphon.providers.engine.reply import CUT_STREAM
 from antiphon.wire.delta import (
     Failed,
@@ -95,17 +94,16 @@ class _PlayedModel(ProviderClient):
     ) -> AsyncIterator[ModelOutputDelta]:
         self._played += 1
         source = self._answer(context, options)
-        answer = _ScriptedTurn(self, context, options, self._played, self._token_counter)
+        turn = _ScriptedTurn(self, context, options)
         if not isinstance(source, _IMMEDIATE):
             if inspect.isawaitable(source):
                 source = await source
             if isinstance(source, AsyncIterator):
-                streamed = _streamed(source, answer, self._chunk_size)
-                async with aclosing(streamed):
+                async with aclosing(turn.stream(source)) as streamed:
                     async for delta in streamed:
                         yield delta
                 return
-        for delta in _deltas(source, answer, self._chunk_size):
+        for delta in turn.play(source):
             yield delta
 
 
@@ -174,167 +172,135 @@ class _TokenCounter:
 
 
 class _ScriptedTurn:
-    """What the deltas of one turn need: the model, the context, the number of the turn and of its tool calls."""
+    """One turn as deltas, with ids, usage and a stop reason where the script has none."""
 
-    def __init__(
-        self,
-        model: ProviderClient,
-        context: Sequence[ContextEntry],
-        options: ProviderCallOptions,
-        number: int,
-        token_counter: _TokenCounter,
-    ) -> None:
-        self.provider = model.name
-        self.model = options.model or model.name
-        self.place = f"{len(context)}_{number}"
-        self.report = options.report
-        self.report.origin = Origin(self.provider, "", self.model)
+    def __init__(self, model: _PlayedModel, context: Sequence[ContextEntry], options: ProviderCallOptions) -> None:
+        self._provider = model.name
+        self._model = options.model or model.name
+        self._report = options.report
+        self._report.origin = Origin(self._provider, "", self._model)
         self._context = context
-        self._token_counter = token_counter
-        self.calls = 0
+        self._token_counter = model._token_counter
+        self._chunk_size = model._chunk_size
+        # The context length keeps ids distinct in a resumed history, the turn after a rollback.
+        self._place = f"{len(context)}_{model._played}"
+        self._id = f"{self._provider}_{self._place}"
+        self._index = -1  # of the last part
+        self._is_open = False  # it is a text that may continue
+        self._calls = self._characters = 0
 
-    @property
-    def id(self) -> str:
-        return f"{self.provider}_{self.place}"
+    def play(self, source: Any) -> Sequence[ModelOutputDelta]:
+        """The deltas of an answer that is there as a whole."""
+        parts: Sequence[Any]
+        if isinstance(source, str):
+            parts = (Text(source),)
+        elif isinstance(source, _PARTS):
+            parts = (source,)
+        elif isinstance(source, ModelOutput):
+            self._record_attempt(None)
+            return deltas_from_output(self._completed(source), self._chunk_size)
+        elif isinstance(source, ProviderError):
+            return self._replay((Failed(source),))
+        elif isinstance(source, Failed):
+            return self._replay((source,))
+        elif isinstance(source, list | tuple):
+            if source and isinstance(source[0], _DELTAS):
+                return self._replay(source)
+            parts = as_parts(source)
+        else:
+            raise ScriptError(
+                f"{self._provider!r} cannot play {source!r}; use text, parts, a ModelOutput, deltas or a ProviderError"
+            )
+        deltas: list[ModelOutputDelta] = [Started(self._id, self._model)]
+        for part in parts:
+            deltas += self._add(part)
+        return deltas + self._end()
 
-    def with_id(self, part: OutputPart) -> OutputPart:
+    async def stream(self, items: AsyncIterator[Item]) -> AsyncGenerator[ModelOutputDelta, None]:
+        """The deltas of a generator as they come: its own, or those of its texts and parts."""
+        try:
+            item: Any = await anext(items, "")
+            if isinstance(item, _DELTAS):
+                yield item
+                async for item in items:
+                    yield item
+                for ending in self._replay((item,))[1:]:
+                    yield ending
+                return
+            yield Started(self._id, self._model)
+            for delta in self._add(item):
+                yield delta
+            async for item in items:
+                for delta in self._add(item):
+                    yield delta
+            for delta in self._end():
+                yield delta
+        finally:
+            if isinstance(items, AsyncGenerator):
+                await items.aclose()
+
+    def _add(self, item: str | OutputPart) -> list[ModelOutputDelta]:
+        """The deltas of a part, or of a piece of text, which continues the piece before it."""
+        deltas: list[ModelOutputDelta] = []
+        if isinstance(item, str):
+            if item and not self._is_open:
+                self._index += 1
+                self._is_open = True
+                deltas.append(PartStarted(self._index, Text("")))
+            if item:
+                deltas.append(PartDelta(self._index, item))
+            self._characters += len(item)
+            return deltas
+        if self._is_open:
+            deltas.append(PartEnded(self._index))
+            self._is_open = False
+        self._index += 1
+        part = self._with_id(item)
+        self._characters += _characters(part)
+        return [*deltas, *deltas_from_part(self._index, part, self._chunk_size)]
+
+    def _end(self) -> list[ModelOutputDelta]:
+        self._record_attempt(None)
+        ended: list[ModelOutputDelta] = [PartEnded(self._index)] if self._is_open else []
+        return [*ended, UsageReported(self._usage(self._characters)), Finished("tool_calls" if self._calls else "end")]
+
+    def _completed(self, output: ModelOutput) -> ModelOutput:
+        """The output with defaults for what the script left out."""
+        parts = tuple([self._with_id(part) for part in output.parts])
+        return structs.replace(
+            output,
+            parts=parts,
+            stop_reason=output.stop_reason or ("tool_calls" if self._calls else "end"),
+            id=output.id or self._id,
+            model=output.model or self._model,
+            usage=output.usage or self._usage(sum(map(_characters, parts))),
+        )
+
+    def _replay(self, deltas: Sequence[ModelOutputDelta]) -> Sequence[ModelOutputDelta]:
+        """Deltas unchanged; without a terminal event they are a cut stream."""
+        last = deltas[-1]
+        if not isinstance(last, Finished | Failed):
+            last = Failed(CUT_STREAM)
+            deltas = (*deltas, last)
+        self._record_attempt(last.error if isinstance(last, Failed) else None)
+        return deltas
+
+    def _with_id(self, part: OutputPart) -> OutputPart:
         """The part; a tool call without an id gets one."""
         if type(part) is not ToolCallRequest:
             return part
-        self.calls += 1
-        # The context length keeps ids distinct in a resumed history, the turn after a rollback.
-        return part if part.tool_call_id else structs.replace(part, tool_call_id=f"call_{self.place}_{self.calls}")
+        self._calls += 1
+        return part if part.tool_call_id else structs.replace(part, tool_call_id=f"call_{self._place}_{self._calls}")
 
-    def usage(self, characters: int) -> TokenUsage:
+    def _usage(self, characters: int) -> TokenUsage:
         return TokenUsage(self._token_counter.tokens(self._context), -int(-characters // CHARACTERS_PER_TOKEN))
 
-    def record_attempt(self, error: ProviderError | None) -> None:
-        self.report.attempts.append(Attempt(provider=self.provider, model=self.model, error=error))
-
-
-def _deltas(source: Any, answer: _ScriptedTurn, chunk_size: int | None) -> Sequence[ModelOutputDelta]:
-    parts: Sequence[Any]
-    if isinstance(source, str):
-        parts = (Text(source),)
-    elif isinstance(source, _PARTS):
-        parts = (source,)
-    elif isinstance(source, ModelOutput):
-        answer.record_attempt(None)
-        return deltas_from_output(_completed(source, answer), chunk_size)
-    elif isinstance(source, ProviderError):
-        return _replay((Failed(source),), answer)
-    elif isinstance(source, Failed):
-        return _replay((source,), answer)
-    elif isinstance(source, list | tuple):
-        if source and isinstance(source[0], _DELTAS):
-            return _replay(source, answer)
-        parts = as_parts(source)
-    else:
-        raise ScriptError(
-            f"{answer.provider!r} cannot play {source!r}; use text, parts, a ModelOutput, deltas or a ProviderError"
-        )
-    answer.record_attempt(None)
-    return _deltas_for(parts, answer, chunk_size)
-
-
-def _deltas_for(parts: Sequence[OutputPart], answer: _ScriptedTurn, chunk_size: int | None) -> list[ModelOutputDelta]:
-    """The deltas of the parts, with usage and a stop reason."""
-    deltas: list[ModelOutputDelta] = [Started(answer.id, answer.model)]
-    characters = 0
-    for index, part in enumerate(parts):
-        part = answer.with_id(part)
-        characters += _characters(part)
-        deltas += deltas_from_part(index, part, chunk_size)
-    deltas.append(UsageReported(answer.usage(characters)))
-    deltas.append(Finished("tool_calls" if answer.calls else "end"))
-    return deltas
-
-
-def _completed(output: ModelOutput, answer: _ScriptedTurn) -> ModelOutput:
-    """The output with defaults for what the script left out."""
-    parts = tuple([answer.with_id(part) for part in output.parts])
-    return structs.replace(
-        output,
-        parts=parts,
-        stop_reason=output.stop_reason or ("tool_calls" if answer.calls else "end"),
-        id=output.id or answer.id,
-        model=output.model or answer.model,
-        usage=output.usage or answer.usage(sum(map(_characters, parts))),
-    )
+    def _record_attempt(self, error: ProviderError | None) -> None:
+        self._report.attempts.append(Attempt(provider=self._provider, model=self._model, error=error))
 
 
 def _characters(part: Any) -> int:
     return len(part.arguments) if type(part) is ToolCallRequest else len(getattr(part, "text", ""))
-
-
-def _replay(deltas: Sequence[ModelOutputDelta], answer: _ScriptedTurn) -> Sequence[ModelOutputDelta]:
-    last = deltas[-1]
-    if isinstance(last, Finished):
-        answer.record_attempt(None)
-        return deltas
-    if isinstance(last, Failed):
-        answer.record_attempt(last.error)
-        return deltas
-    answer.record_attempt(CUT_STREAM)
-    return (*deltas, Failed(CUT_STREAM))
-
-
-async def _streamed(
-    items: AsyncIterator[Item], answer: _ScriptedTurn, chunk_size: int | None
-) -> AsyncGenerator[ModelOutputDelta, None]:
-    """The deltas of a generator as they come: its own, or those of its texts and parts."""
-    try:
-        item: Any = await anext(items, "")
-        if isinstance(item, _DELTAS):
-            yield item
-            async for item in items:
-                yield item
-            for ending in _replay((item,), answer)[1:]:
-                yield ending
-            return
-        async with aclosing(_stream_parts(item, items, answer, chunk_size)) as streamed:
-            async for delta in streamed:
-                yield delta
-    finally:
-        if isinstance(items, AsyncGenerator):
-            await items.aclose()
-
-
-async def _stream_parts(
-    first: Item, items: AsyncIterator[Item], answer: _ScriptedTurn, chunk_size: int | None
-) -> AsyncGenerator[ModelOutputDelta, None]:
-    yield Started(answer.id, answer.model)
-    index = -1
-    characters = 0
-    is_open = has_calls = False
-    item: Any = first
-    while True:
-        if not isinstance(item, str):
-            if is_open:
-                yield PartEnded(index)
-                is_open = False
-            index += 1
-            part = answer.with_id(item)
-            for delta in deltas_from_part(index, part, chunk_size):
-                yield delta
-            has_calls |= type(part) is ToolCallRequest
-            characters += _characters(part)
-        elif item:
-            if not is_open:
-                index += 1
-                yield PartStarted(index, Text(""))
-                is_open = True
-            yield PartDelta(index, item)
-            characters += len(item)
-        try:
-            item = await anext(items)
-        except StopAsyncIteration:
-            break
-    if is_open:
-        yield PartEnded(index)
-    answer.record_attempt(None)
-    yield UsageReported(answer.usage(characters))
-    yield Finished("tool_calls" if has_calls else "end")
 
 
 def _plural(number: int, noun: str) -> str:

@@ -43,14 +43,6 @@ class WrittenRequest(Struct, frozen=True):
     wire_options: Mapping[str, Any]
 
 
-class SentRequest(Struct, frozen=True):
-    """The request that an output answers."""
-
-    answer: ModelOutputEntry
-    target: Origin
-    data: bytes
-
-
 def target_of(snapshot: AgentHistorySnapshot, format_name: str) -> Origin:
     """The model that answered last in that format, or the default for it."""
     for entry in reversed(snapshot.effective):
@@ -85,9 +77,9 @@ def sent_requests(
     format_name: str = "",
     tools: tuple[ToolDefinition, ...] = (),
     settings: ModelRequest = _NO_SETTINGS,
-    settings_of: Callable[[ModelOutputEntry, ModelRequest], ModelRequest] = lambda _, settings: settings,
-) -> Iterator[SentRequest]:
-    """The request of each output, in order; also of those that were rolled back. With `format_name`, all in that format.
+    settings_of: Callable[[ModelOutputEntry, ModelRequest], ModelRequest],
+) -> Iterator[tuple[ModelOutputEntry, WrittenRequest]]:
+    """Each output with its request, in order; also those that were rolled back. With `format_name`, all in that format.
 
     The request of a model without a format of its own (the offline one) is written as Chat Completions. `settings_of` gives the
     settings of one request, where the output shows that they were others.
@@ -102,4 +94,4 @@ def sent_requests(
         elif target.format not in formats:
             target = structs.replace(target, format="openai-chat")
         given = settings_of(entry, settings) if target == entry.origin else settings
-        yield SentRequest(entry, target, write_body(snapshot, target, tools, given).data)
+        yield entry, write_body(snapshot, target, tools, given)

@@ -72,7 +72,7 @@ class RunRetryPolicy(Struct, frozen=True, kw_only=True):
         error = finished.error
         if error is None:
             return RunOutcome("failed", "the provider did not answer")
-        reason = f"{error.kind}: {error.message}"
+        reason = str(error)
         if not may_retry(error):
             return RunOutcome("failed", reason)
         failures = RunProgress.of(history.entries).failures

@@ -31,6 +31,16 @@ PROVIDER_NAMES = {
 }
 """Providers that have another name in the conventions."""
 
+TOKEN_FIELDS = {
+    "input_tokens": "prompt_tokens",
+    "output_tokens": "completion_tokens",
+    "cache_read.input_tokens": "cached_tokens",
+    "cache_write.input_tokens": "cache_write_tokens",
+    "reasoning.output_tokens": "reasoning_tokens",
+}
+"""The kinds of tokens in the conventions, and the field of `TokenUsage` that counts each."""
+_ALWAYS = ("gen_ai.usage.input_tokens", "gen_ai.usage.output_tokens")
+
 _FINISH_REASONS = {"end": "stop", "stop_sequence": "stop", "tool_calls": "tool_call"}
 _OUTPUT_TYPES = {"json_object": "json", "json_schema": "json", "text": "text"}
 _DEFAULT_PORTS = {"http": 80, "https": 443}
@@ -76,18 +86,9 @@ def usage_attributes(usage: TokenUsage | None) -> Attributes:
     """Tokens. Those of the prompt include cached ones, those of the answer include reasoning."""
     if usage is None:
         return {}
-    return {
-        "gen_ai.usage.input_tokens": usage.prompt_tokens,
-        "gen_ai.usage.output_tokens": usage.completion_tokens,
-        **nonzero(
-            {
-                "gen_ai.usage.cache_read.input_tokens": usage.cached_tokens,
-                "gen_ai.usage.cache_write.input_tokens": usage.cache_write_tokens,
-                "gen_ai.usage.cache_creation.input_tokens": usage.cache_write_tokens,
-                "gen_ai.usage.reasoning.output_tokens": usage.reasoning_tokens,
-            }
-        ),
-    }
+    counts = {f"gen_ai.usage.{name}": getattr(usage, field) for name, field in TOKEN_FIELDS.items()}
+    counts["gen_ai.usage.cache_creation.input_tokens"] = usage.cache_write_tokens
+    return {name: count for name, count in counts.items() if count or name in _ALWAYS}
 
 
 def server_attributes(base_url: str) -> Attributes:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from antiphon.parts import TokenUsage
-from antiphon.telemetry.attributes import Attributes
+from antiphon.telemetry.attributes import TOKEN_FIELDS, Attributes
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import Counter, Histogram, Meter
@@ -18,15 +18,6 @@ _SECONDS = [0.01 * 2**step for step in range(14)]
 _AGENT_SECONDS = [0.1 * 2**step for step in range(13)]
 _TOKENS = [4**step for step in range(14)]
 _CALLS = [1, 2, 4, 8, 16, 32, 64, 128]
-_USAGE = {
-    "input_tokens": "prompt_tokens",
-    "output_tokens": "completion_tokens",
-    "cache_read.input_tokens": "cached_tokens",
-    "cache_write.input_tokens": "cache_write_tokens",
-    "reasoning.output_tokens": "reasoning_tokens",
-}
-"""The counters of tokens, and the field of `TokenUsage` each adds up."""
-
 _MEASURED = frozenset(
     {
         "gen_ai.operation.name",
@@ -56,7 +47,7 @@ class Instruments:
         self._token_usage = self._histogram("gen_ai.client.token.usage", "Tokens of a call.", _TOKENS, "{token}")
         self._tokens: dict[str, Counter] = {
             field: meter.create_counter(f"gen_ai.client.inference.usage.{name}", "{token}", f"Total {name}.")
-            for name, field in _USAGE.items()
+            for name, field in TOKEN_FIELDS.items()
         }
         self.tool_duration = self._histogram("gen_ai.execute_tool.duration", "Duration of a tool call.", _SECONDS)
         self.agent_duration = self._histogram("gen_ai.invoke_agent.duration", "Duration of a turn.", _AGENT_SECONDS)

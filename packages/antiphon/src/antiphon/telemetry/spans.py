@@ -37,7 +37,7 @@ from antiphon.wire.request import ModelRequest, ToolDefinition
 if TYPE_CHECKING:
     from opentelemetry.context import Context
     from opentelemetry.metrics import Histogram, MeterProvider
-    from opentelemetry.trace import Span, SpanKind, TracerProvider
+    from opentelemetry.trace import Span, TracerProvider
 
 CACHED = "antiphon.tool.cached"
 """The attribute of a tool call that was answered with the result of an equal one."""
@@ -131,17 +131,6 @@ class Telemetry:
         """Start the span of a turn and make it current. `descriptions` has the agents of a team."""
         return TurnSpan(self, name, model, conversation_id, descriptions)
 
-    def start_span(
-        self,
-        name: str,
-        kind: SpanKind,
-        attributes: Attributes,
-        parent: Context | None = None,
-        start_time: int | None = None,
-    ) -> Span:
-        """A span of any kind, with attributes for the sampler."""
-        return self.tracer.start_span(name, parent, kind, attributes, start_time=start_time)
-
     def headers(self, span: Span | None = None) -> dict[str, str]:
         """The headers that continue the trace in another service: that of `span`, or the current one."""
         from opentelemetry.propagate import inject
@@ -164,7 +153,7 @@ class TimedSpan:
         from opentelemetry.trace import SpanKind
 
         kind = SpanKind.CLIENT if is_client else SpanKind.INTERNAL
-        self.span = telemetry.start_span(name.rstrip(), kind, attributes)
+        self.span = telemetry.tracer.start_span(name.rstrip(), None, kind, attributes)
         self._telemetry = telemetry
         self._began = perf_counter()
         self._token: Token[Context] | None = None

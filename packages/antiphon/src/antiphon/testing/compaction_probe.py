@@ -19,7 +19,7 @@ from antiphon.conversation.compaction.recall import recall
 from antiphon.history import AgentHistory, HistoryEntry, ToolCallResultsEntry
 from antiphon.history.search_text import searchable_text
 from antiphon.history.transcript import entry_lines
-from antiphon.providers.client import ProviderClient
+from antiphon.providers.call import ProviderClient
 from antiphon.tools.context import ToolContext
 
 _FACT = re.compile(r"(?<![\w/.-])(?=[\w/.-]*[\d/])[\w][\w/.-]{3,60}(?<![.-])")

@@ -18,7 +18,14 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Protocol, TypeAlias
 
-from antiphon.errors import AntiphonError, InvalidEntry, SequenceError, UnknownConversation, WriterConflict
+from antiphon.errors import (
+    AntiphonError,
+    InvalidEntry,
+    SequenceError,
+    StoreDamaged,
+    UnknownConversation,
+    WriterConflict,
+)
 from antiphon.history import (
     AgentHistory,
     ApprovalRequestedEntry,
@@ -214,6 +221,38 @@ def writers_at_the_same_time_lose_nothing(open_store: StoreOpener) -> None:
         assert numbers == sorted(numbers), f"the entries of {name} are not in the order of its appends: {numbers}"
 
 
+def readers_get_whole_entries(open_store: StoreOpener) -> None:
+    """Who reads while another writes gets the first entries, each of them whole."""
+    texts = [f"{number} {'rain ' * 40_000}" for number in range(12)]
+    with _opened(open_store) as store:
+        conversation = store.create().id
+
+    def write() -> None:
+        with _opened(open_store) as own:
+            history = own.open(conversation)
+            for text in texts:
+                history.append(ModelInputEntry.of(text))
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    read = list[HistoryEntry]()
+    try:
+        is_over = False
+        while not is_over:
+            is_over = not writer.is_alive()
+            try:
+                read = list(_reread(open_store, conversation).entries)
+            except StoreDamaged as error:
+                raise AssertionError(f"a reader got a part of an entry that is being written: {error}") from error
+            whole = [ModelInputEntry.of(text).content for text in texts[: len(read)]]
+            assert [entry.content for entry in read if isinstance(entry, ModelInputEntry)] == whole, (
+                "a reader got others"
+            )
+    finally:
+        writer.join()
+    assert len(read) == len(texts), f"{len(read)} of {len(texts)} entries are there when the writer has ended"
+
+
 def conversations_are_apart(open_store: StoreOpener) -> None:
     """Two conversations have different ids, and none has an entry of the other."""
     with _opened(open_store) as store:
@@ -265,6 +304,7 @@ STORE_CHECKS: tuple[Callable[[StoreOpener], None], ...] = (
     what_cannot_be_stored_is_refused,
     a_second_writer_is_refused,
     writers_at_the_same_time_lose_nothing,
+    readers_get_whole_entries,
     conversations_are_apart,
     a_fork_starts_the_same_and_goes_its_own_way,
     times_are_kept,

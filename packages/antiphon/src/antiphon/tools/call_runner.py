@@ -50,7 +50,7 @@ from antiphon.tools.settling import Settled, ask_outcome
 from antiphon.tools.tool import Tool
 
 if TYPE_CHECKING:
-    from antiphon.providers.client import ProviderClient
+    from antiphon.providers.call import ProviderClient
 
 AWAITS = "awaits"
 """Where the metadata of a note have the id of a call whose result comes from outside."""

@@ -22,7 +22,7 @@ from antiphon.telemetry import switch
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
-    from antiphon.providers.client import ProviderClient
+    from antiphon.providers.call import ProviderClient
     from antiphon.tools.executor import ToolExecutor
 
     State = TypeVar("State", default=Any)

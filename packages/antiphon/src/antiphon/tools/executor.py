@@ -41,7 +41,7 @@ from antiphon.tools.tool import (
 )
 
 if TYPE_CHECKING:
-    from antiphon.providers.client import ProviderClient
+    from antiphon.providers.call import ProviderClient
     from antiphon.telemetry.spans import Telemetry
 
 logger = logging.getLogger("antiphon.tools")

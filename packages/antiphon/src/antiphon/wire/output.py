@@ -117,6 +117,9 @@ class ProviderError(Struct, frozen=True, omit_defaults=True, repr_omit_defaults=
     retry_after: float | None = None
     """How many seconds the provider asks to wait before the next try, if given."""
 
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.message}"
+
 
 Counted: TypeAlias = Literal["prompt", "completion", "cached", "cache_write", "reasoning", "total"]
 
@@ -194,6 +197,8 @@ class UsageTable:
     ) -> None:
         self._format, self._target, self._apart, self._get = wire_format, target, apart, get
         self._rows = [(*path.rpartition(".")[::2], name, is_optional) for path, name, is_optional in counts]
+        places = dict.fromkeys(place for place, *_ in self._rows)
+        self._places = [(place, [row[1:3] for row in self._rows if row[0] == place]) for place in places]
 
     def read(self, raw: Any) -> TokenUsage | None:
         """The counts of a usage object; None if it is not an object."""
@@ -201,10 +206,13 @@ class UsageTable:
             return None
         found: dict[Counted, int] = dict.fromkeys(_COUNTS, 0)
         get = self._get
-        for place, field, name, _ in self._rows:
+        for place, fields in self._places:
             counts = raw.get(place) if place else raw
             if type(counts) is dict:
-                found[name] += as_count(get(counts, field))
+                for field, name in fields:
+                    if value := get(counts, field):
+                        is_plain = type(value) is int and 0 <= value < _MAX_COUNT
+                        found[name] += value if is_plain else as_count(value)
         for whole, part in self._apart:
             found[whole] += found[part]
         prompt, completion, cached, cache_write, reasoning, total = found.values()

@@ -186,14 +186,18 @@ class RequestEncoder:
         writer, messages = self._writer_for(request), request.messages
         if writer is None or writer.needs_whole():
             return self._write_whole(request)
+        ends = request.cache_prompt.ends if request.cache_prompt is not None else ()
         if (cut := _last_turn_boundary(messages, len(self._settled))) > len(self._settled):
-            self._settle(writer, messages, cut, request.cache_prompt.ends if request.cache_prompt is not None else ())
+            self._settle(writer, messages, cut, ends)
         saved = _SavedState(writer)
         for index in range(len(self._settled), len(messages)):
             writer.add(index, messages[index])
         if writer.needs_whole():
             saved.restore()
             return self._write_whole(request)
+        if ends and self._encoded and _count_user_entries(writer.messages.entries) <= max(ends):
+            self._head = None  # an entry to be marked is kept as bytes: a change was made there that changed no message
+            return self._chunks(request)
         chunks = self._encode(writer.finish(request))
         self.losses = list(writer.losses)
         saved.restore()
@@ -257,6 +261,10 @@ def _first_open_entry(written: Sequence[Any], count: int) -> int:
             if not count:
                 return index
     return 0
+
+
+def _count_user_entries(written: Sequence[Any]) -> int:
+    return sum(type(entry) is dict and entry.get("role") == "user" for entry in written)
 
 
 def _last_turn_boundary(messages: Sequence[Message], known: int) -> int:

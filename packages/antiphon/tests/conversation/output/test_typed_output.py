@@ -93,6 +93,16 @@ def test_structured_output_gives_the_value(output: Any, value: Any, wanted: Any)
     assert options.settings.output_format.kind == "json_schema"
 
 
+@pytest.mark.parametrize("model_type", [ScriptedModel, StructuredModel])
+def test_the_type_str_is_any_text(model_type: type[ScriptedModel]) -> None:
+    model = model_type("It rains.", "It pours.")
+    result = ap.ToolLoop(ap.Conversation(model)).run_sync("Go.", output=str)
+    assert (result.output, result.rounds) == ("It rains.", 1)
+    assert ap.Agent("guide", model=model, output=str).run_sync("Go.").output == "It pours."
+    for asked in model.calls:
+        assert (asked.options.tools, asked.options.settings.output_format) == ((), None)
+
+
 def test_the_schema_for_structured_output_is_strict_where_it_can_be() -> None:
     point = OutputType[Any](Point).output_format
     assert (point.name, point.strict) == ("Point", True)

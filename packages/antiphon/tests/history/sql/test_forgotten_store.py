@@ -18,7 +18,7 @@ def test_a_forgotten_store_is_closed_without_a_warning(tmp_path: Path) -> None:
         assert store.count() == 1
 
     with warnings.catch_warnings(record=True) as complaints:
-        warnings.simplefilter("always")
+        warnings.simplefilter("always", ResourceWarning)
         use_and_forget()
         gc.collect()
     assert complaints == []
@@ -35,6 +35,10 @@ def test_a_history_keeps_its_store_open(tmp_path: Path) -> None:
 def test_a_program_that_exits_without_closing_prints_nothing(tmp_path: Path) -> None:
     code = "import antiphon as ap; ap.SqliteStore('chats.db').create().append(ap.ModelInputEntry.of('hi'))"
     run = subprocess.run(
-        [sys.executable, "-Walways", "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
+        [sys.executable, "-Walways::ResourceWarning", "-c", code],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert (run.stdout, run.stderr) == ("", "")

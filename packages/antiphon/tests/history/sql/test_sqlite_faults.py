@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,19 @@ from antiphon.history import ModelInputEntry, SqliteStore
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    path = tmp_path / "chats.db"
+    return new_store(tmp_path)
+
+
+@pytest.fixture
+def public_path() -> Iterator[Path]:
+    """The same in a folder that every user may enter: pytest's own are closed whenever another run of it starts."""
+    with tempfile.TemporaryDirectory(prefix="antiphon-") as folder:
+        os.chmod(folder, 0o755)
+        yield new_store(Path(folder))
+
+
+def new_store(folder: Path) -> Path:
+    path = folder / "chats.db"
     with SqliteStore(path) as store:
         store.create().append(ModelInputEntry.of("Is it raining?"))
     return path
@@ -41,13 +54,6 @@ def read_everything(path: Path) -> None:
     with SqliteStore(path) as store:
         for info in store.list(limit=1000):
             store.open(info.id)
-
-
-def open_up(*folders: Path) -> None:
-    for folder in folders:
-        for parent in (folder, *folder.parents):
-            if parent.owner() == folder.owner() and not parent.stat().st_mode & 0o005:
-                parent.chmod(0o755)
 
 
 def test_another_kind_of_file(tmp_path: Path) -> None:
@@ -146,9 +152,8 @@ def test_a_folder_that_is_not_there_or_is_the_file(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_a_read_only_folder(path: Path) -> None:
-    folder = path.parent
-    open_up(folder)
+def test_a_read_only_folder(public_path: Path) -> None:
+    path, folder = public_path, public_path.parent
     path.chmod(0o644)  # it belongs to another user, who lets everyone read it
     folder.chmod(0o555)
 
@@ -169,13 +174,12 @@ def test_a_read_only_folder(path: Path) -> None:
         folder.chmod(0o755)
 
 
-def test_an_unreadable_file(path: Path) -> None:
-    open_up(path.parent)
-    path.chmod(0)
+def test_an_unreadable_file(public_path: Path) -> None:
+    public_path.chmod(0)
 
     def look() -> None:
         with pytest.raises(StoreReadOnly, match=r"chats\.db"):
-            SqliteStore(path)
+            SqliteStore(public_path)
 
     as_another_user(look)
 

@@ -10,6 +10,7 @@ import struct
 import weakref
 from collections.abc import Awaitable, Callable
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 from antiphon.errors import TransportError
 from antiphon.http.client import connection as connection_module
 from antiphon.http.client.client import HttpClient
+from antiphon.http.client.dial import dial
 from antiphon.http.client.request import HttpRequest, Timeouts
 from http_ends.client.raw_host import CONTENT, LENGTH, LOOPS, OK, WHOLE, RawHost, run_on, send, with_host
 from support.examples import scaled
@@ -332,6 +334,27 @@ def test_a_new_connection_that_is_closed_is_not_replaced(monkeypatch: pytest.Mon
         assert len(host.requests) == 4
 
     run(lambda: RawHost(None, [WHOLE], None, None), work)
+
+
+@both_loops
+def test_a_new_connection_that_is_lost_before_the_request_is_written_is_an_error(
+    loop: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def lose(*given: Any, **settings: Any) -> Any:
+        connection: Any = await dial(*given, **settings)
+        connection.transport.abort()
+        await asyncio.sleep(0.01)
+        return connection
+
+    monkeypatch.setattr("antiphon.http.client.client.dial", lose)
+
+    async def work(client: HttpClient, url: str, _: RawHost) -> None:
+        with pytest.raises(TransportError) as caught:
+            await asyncio.wait_for(send(client, url), 10)
+        assert caught.value.code == "connection_lost"
+        assert repr(client) == "<HttpClient with 0 connections>"
+
+    run(lambda: RawHost([WHOLE]), work, loop)
 
 
 def test_a_response_that_is_truncated_on_a_reused_connection_is_not_requested_again() -> None:

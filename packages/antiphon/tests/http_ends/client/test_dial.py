@@ -204,6 +204,7 @@ def test_https_goes_through_a_tunnel(
         ({"account": "another:account"}, "status 407"),
         ({"answer": b"SSH-2.0-OpenSSH\r\n\r\n"}, "not HTTP"),
         ({"answer": b"HTTP/1.1 200 OK\r\n\r\nmore"}, "not HTTP"),
+        ({"answer": b"HTTP/2.0 200 OK\r\n\r\n"}, "not HTTP"),
     ],
 )
 def test_a_proxy_that_refuses_a_tunnel_is_named(
@@ -312,11 +313,16 @@ def test_a_unix_socket(loop: str, tmp_path: Path) -> None:
     run_on(loop, work())
 
 
+def found(text: str, port: int) -> Any:
+    """An address as a look-up finds it."""
+    return (socket.AF_INET6 if ":" in text else socket.AF_INET, 1, 6, "", (text, port))
+
+
 def resolving_to(monkeypatch: pytest.MonkeyPatch, *addresses: str) -> None:
     """Let every name resolve to these addresses."""
 
-    async def lookup(_: str, port: int) -> list[Any]:
-        return [(socket.AF_INET6 if ":" in text else socket.AF_INET, 1, 6, "", (text, port)) for text in addresses]
+    async def lookup(_: str, port: int, __: int) -> list[Any]:
+        return [found(text, port) for text in addresses]
 
     monkeypatch.setattr(dial_module, "_lookup", lookup)
 
@@ -379,7 +385,7 @@ def test_all_addresses_fail(loop: str, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_connecting_takes_a_limited_time(
     loop: str, monkeypatch: pytest.MonkeyPatch, timeouts: Timeouts, code: str
 ) -> None:
-    async def never(host: str, port: int) -> Sequence[Any]:
+    async def never(*_: object) -> Sequence[Any]:
         await asyncio.Event().wait()
         return []
 
@@ -398,7 +404,7 @@ def test_connecting_takes_a_limited_time(
 def test_leaving_while_connecting_leaves_nothing_open(loop: str, monkeypatch: pytest.MonkeyPatch) -> None:
     ended = []
 
-    async def slow(host: str, port: int) -> Sequence[Any]:
+    async def slow(host: str, *_: object) -> Sequence[Any]:
         try:
             await asyncio.Event().wait()
         finally:
@@ -420,15 +426,16 @@ def test_leaving_while_connecting_leaves_nothing_open(loop: str, monkeypatch: py
     run_on(loop, work())
 
 
-def test_a_guard_is_asked_for_the_address_that_is_connected_to(loop: str) -> None:
+def test_a_guard_is_asked_for_the_address_that_is_connected_to(loop: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A name that resolves to an allowed address for the check has no second lookup in which it could resolve to another."""
     lookups: list[str] = []
 
-    async def resolve(host: str, port: int) -> list[str]:
+    async def lookup(host: str, port: int, _: int) -> list[Any]:
         lookups.append(host)
-        return ["127.0.0.1"] if len(lookups) == 1 else ["127.0.0.2"]
+        return [found("127.0.0.1" if len(lookups) == 1 else "127.0.0.2", port)]
 
-    guard = AddressGuard(allow=lambda address: str(address) == "127.0.0.1", ports=range(65536), resolve=resolve)
+    monkeypatch.setattr(dial_module, "_lookup", lookup)
+    guard = AddressGuard(allow=lambda address: str(address) == "127.0.0.1", ports=range(65536))
 
     async def work(client: HttpClient, url: str, host: RawHost) -> None:
         named = url.replace("127.0.0.1", "named.test")

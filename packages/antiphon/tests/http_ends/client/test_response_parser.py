@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.http.client.response_parser import MalformedResponse, ResponseParser
+from antiphon.http.client.response_parser import ResponseParser
+from antiphon.http.decompress import Malformed
 from http_ends.client.raw_host import CONTENT, LENGTH, OK
 from http_ends.client.test_client import CHUNKED, CHUNKS, FRAMED, PACKED
 from support.damage import cut, damaged_bytes
@@ -31,7 +32,7 @@ def read(pieces: Sequence[bytes], *, ends: bool) -> tuple[int, dict[str, str], b
     try:
         content = b"".join(parser.feed(piece) for piece in pieces)
         return parser.status, parser.headers, content, parser.end() if ends else parser.is_complete
-    except MalformedResponse:
+    except Malformed:
         return None
 
 

@@ -28,12 +28,19 @@ READ_BYTES = 256 * 1024
 
 
 class Anything(Application):
-    """Admits every request; a path that ends in `defect` shows a mistake of ours."""
+    """Admits every request; a path that ends in `defect` shows a mistake of ours, and one in `secret` is refused."""
 
-    def admit(self, request: ClientRequest) -> Handler:
+    def __init__(self) -> None:
+        self.refusals: list[Response] = []
+        """Those of the server, of requests without a handler."""
+
+    def admit(self, request: ClientRequest) -> Handler | Response:
         if request.path.endswith("defect"):
             raise RuntimeError("a mistake of ours")
-        return Admitted(self._answer)
+        return Response(status=401) if request.path.endswith("secret") else Admitted(self._answer)
+
+    def refused(self, request: ClientRequest, response: Response) -> None:
+        self.refusals.append(response)
 
     async def _answer(self) -> Response:
         raise AssertionError("nothing is answered here")
@@ -159,7 +166,7 @@ def test_a_request_is_read_whole_and_byte_by_byte(name: str) -> None:
     data, expected = REQUESTS[name]
     (incoming,) = read(data)
     assert incoming.is_complete
-    assert not incoming.is_refused
+    assert incoming.refusal is None
     fields = fields_of(incoming)
     assert {field: fields[field] for field in expected} == expected
     (again,) = read(*(data[at : at + 1] for at in range(len(data))))
@@ -294,7 +301,7 @@ def test_nothing_is_read_after_a_refusal_before_the_end(name: str) -> None:
     parser.feed(ASK)
     parser.feed(ASK)
     first = parser.requests[0]
-    assert first.is_refused
+    assert first.refusal is not None
     if not first.is_complete:
         assert parser.requests == [first]
         assert not first.keeps_connection
@@ -304,9 +311,30 @@ def test_nothing_is_read_after_a_refusal_before_the_end(name: str) -> None:
 
 def test_a_refused_request_that_came_whole_keeps_the_connection() -> None:
     refused, other = read(ASK.replace(b"application/json", b"text/html") + ASK)
-    assert refused.is_refused
+    assert refused.refusal is not None
     assert refused.keeps_connection
-    assert not other.is_refused
+    assert other.refusal is None
+
+
+@pytest.mark.parametrize("size", [1, 10_000])
+def test_a_refused_request_is_refused_once_also_if_its_body_is_malformed(size: int) -> None:
+    parser, listener = new_parser()
+    data = CHUNKED.replace(b"completions", b"secret") + b"zz\r\n"
+    for at in range(0, len(data), size):
+        parser.feed(data[at : at + size])
+    (incoming,) = parser.requests
+    assert incoming.refusal is not None
+    assert incoming.refusal.status == 401
+    assert isinstance(listener.application, Anything)
+    assert listener.application.refusals == []
+
+
+def test_a_tunnel_is_refused_once() -> None:
+    parser, listener = new_parser()
+    parser.feed(b"CONNECT secret HTTP/1.1\r\nhost: here\r\n\r\n")
+    assert isinstance(listener.application, Anything)
+    assert [one.refusal for one in parser.requests] == listener.application.refusals
+    assert [one.status for one in listener.application.refusals] == [405]
 
 
 def test_a_defect_while_admitting_is_500(caplog: pytest.LogCaptureFixture) -> None:

@@ -14,6 +14,7 @@ from wsproto.connection import Connection
 from wsproto.events import BytesMessage, CloseConnection, Event, Ping, Pong, TextMessage
 
 from antiphon.http.body import Governor, Hold
+from antiphon.http.server.application import Limits
 from antiphon.http.server.websocket import WebSocket
 from support.damage import cut, damaged_bytes
 
@@ -77,10 +78,9 @@ async def read(pieces: Sequence[bytes]) -> tuple[list[bytes], bool]:
     governor, transport, session = Governor(100_000), Transport(), Session()
     socket = WebSocket(
         cast("asyncio.Transport", transport),
-        max_bytes=MAX_BYTES,
-        ping_seconds=60.0,
+        Limits(max_body_bytes=MAX_BYTES),
+        governor.hold("key"),
         on_busy=lambda _: None,
-        new_hold=lambda: governor.hold("key"),
     )
     socket.open(cast("Any", session))
     for piece in pieces:

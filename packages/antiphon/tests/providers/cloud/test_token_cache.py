@@ -72,7 +72,7 @@ def test_a_token_is_replaced_in_the_background_before_it_expires() -> None:
         assert source.count == 1
         clock.now += 2
         assert await cache.get() == "token 1"  # still valid: it is used while the next is fetched
-        await until_async(lambda: cache.current == "token 2")
+        await until_async(lambda: cache.recent[-1] == "token 2")
         assert await cache.get() == "token 2"
 
     run(test)
@@ -150,10 +150,11 @@ def test_a_token_that_was_replaced_is_still_hidden() -> None:
 
     async def test() -> None:
         signer = HeaderSigner("test", Headers(), Clock())
-        signed = await signer.sign(HttpRequest(url="https://host.example/v1"))
-        assert signer.learn_from_rejection(signed, refused)
+        request, token = HttpRequest(url="https://host.example/v1"), await signer.tokens.get()
+        assert signer.sign(request, token).headers["authorization"] == "Bearer secret-1"
+        assert signer.learn_from_rejection(token, refused)
         assert list(signer.secrets) == ["secret-1"]
-        assert (await signer.sign(signed)).headers["authorization"] == "Bearer secret-2"
+        assert signer.sign(request, await signer.tokens.get()).headers["authorization"] == "Bearer secret-2"
         assert list(signer.secrets) == ["secret-1", "secret-2"]
 
     asyncio.run(test())

@@ -35,7 +35,8 @@ from antiphon.providers.presets import PRESETS
 name, reference, values = sys.argv[1:]
 preset = PRESETS[name].with_settings(json.loads(values))
 signer = make_signer(reference, preset, environ=os.environ)
-signed = asyncio.run(signer.sign(HttpRequest(url="https://host/v1/m", headers={}, body=(b"{}",))))
+token = asyncio.run(signer.tokens.get())
+signed = signer.sign(HttpRequest(url="https://host/v1/m", headers={}, body=(b"{}",)), token)
 print(json.dumps(dict(signed.headers)))
 """
 ROLE = "arn:aws:iam::123456789012:role/r"

@@ -39,12 +39,14 @@ AZURE = "https://mine.openai.azure.com"
     ],
 )
 def test_the_url_of_the_model_list_of_each_host(preset: str, base_url: str, expected: str | None) -> None:
-    found = models_url(PRESETS[preset], base_url)
+    found = models_url(PRESETS[preset].at_host(base_url))
     assert found == (expected or "https://generativelanguage.googleapis.com/v1beta/models")
 
 
 def test_every_preset_has_a_list_or_says_that_it_has_none() -> None:
-    without = {name for name, preset in PRESETS.items() if models_url(preset, preset.base_url or "http://h") is None}
+    without = {
+        name for name, preset in PRESETS.items() if models_url(preset.at_host(preset.base_url or "http://h")) is None
+    }
     assert "vertex-anthropic" in without
     assert not without & {"openai", "anthropic", "gemini", "openrouter", "deepseek", "vllm"}
 

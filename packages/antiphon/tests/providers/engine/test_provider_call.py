@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ from antiphon.providers.call import Attempt, CallReport
 from antiphon.providers.engine.provider_call import ProviderCall
 from antiphon.providers.engine.reply import EMPTY_RESPONSE, Outcome, Reply, UpstreamFailed, WholeReply
 from antiphon.providers.keys.ring import KeyLease, KeyRing
-from antiphon.providers.retry import RetryPolicy, RetrySettings
+from antiphon.providers.retry import RetryPolicy, Upstream
 from antiphon.providers.routes import Target
 from antiphon.wire.output import ProviderError
 
@@ -32,27 +31,25 @@ class ClosableReply(WholeReply):
 
 
 def answer() -> ClosableReply:
-    return ClosableReply(b"{}", {})
+    return ClosableReply(b"{}")
 
 
 class ScriptedTarget:
     """A prepared request that plays outcomes: a reply, an error, or a reply that is judged to be an error."""
 
-    streams = True
+    streams = is_repeatable = True
+    takes_keys_in_order = False
+    preferred_key = ""
 
     def __init__(self, name: str, *outcomes: Any, pool: KeyRing | None = None, retries: int = 0) -> None:
         self.name = name
         self.outcomes = list(outcomes)
         self.slept: list[float] = []
         self.closed = 0
-        self.settings = RetrySettings(policy=RetryPolicy(retries=retries), keys=pool, fraction=lambda: 1.0)
+        self.provider = Upstream(retry=RetryPolicy(retries=retries), keys=pool, fraction=lambda: 1.0, sleep=self._sleep)
 
-    @property
-    def sleep(self) -> Callable[[float], Awaitable[object]]:
-        async def sleep(seconds: float) -> None:
-            self.slept.append(seconds)
-
-        return sleep
+    async def _sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
 
     def attempt(self, lease: KeyLease | None, time_left: float | None, report: CallReport) -> ScriptedAttempt:
         return ScriptedAttempt(self, lease, report)
@@ -109,7 +106,7 @@ def call(*targets: ScriptedTarget, **options: Any) -> tuple[ProviderCall, CallRe
 
 def judged(error: ProviderError) -> ClosableReply:
     """A reply that is found not to be an answer."""
-    return ClosableReply(b"{}", {}, error)
+    return ClosableReply(b"{}", error)
 
 
 def test_steps_are_performed_until_a_target_answers() -> None:

@@ -224,6 +224,8 @@ def test_secrets_are_read_from_literals_variables_and_files(tmp_path: Path) -> N
     [
         ("env:NOT_SET", "environment variable NOT_SET is not set"),
         ("file:/nowhere/at/all", "cannot read the key file /nowhere/at/all: No such file"),
+        ("file:~no-such-user/key", "cannot read the key file '~no-such-user/key': not a valid path"),
+        ("file:a\0b", "not a valid path"),
         ("", "is empty"),
         ("sk-two-lines\r\nX-Evil: 1", "contains characters that an HTTP header cannot carry"),
         ("sk-schlüssel-000000", "contains characters that an HTTP header cannot carry"),

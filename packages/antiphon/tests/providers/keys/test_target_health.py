@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from antiphon.errors import RoutingError
-from antiphon.providers.keys.target_health import MAX_TARGETS, CircuitPolicy, HostCircuits, TargetHealth
+from antiphon.providers.keys.target_health import MAX_TARGETS, CircuitPolicy, TargetHealth
 from antiphon.providers.routes import Route, RouteTable, Target
 from antiphon.wire.output import ErrorKind, ProviderError
 
@@ -106,7 +106,7 @@ def test_zero_failures_turn_it_off() -> None:
 
 def exchange(source: TargetHealth, *others: TargetHealth) -> None:
     for other in others:
-        HostCircuits(other, "one").merge_health(str, HostCircuits(source, "one").export_health(str))
+        other.circuits_of("one").merge_health(str, source.circuits_of("one").export_health(str))
 
 
 def test_processes_share_open_and_closed_circuits() -> None:

@@ -10,6 +10,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -408,7 +409,7 @@ def test_kill_nine_in_a_write_leaves_a_whole_store(tmp_path: Path) -> None:
             assert last <= plan.version <= last + 1
             assert plan.goal == f"{plan.version - 1}" * 300
             assert [task.title for task in plan.tasks] == [f"task {plan.version - 1}"]
-    with sqlite3.connect(path) as db:
+    with closing(sqlite3.connect(path)) as db, db:
         assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
     db.close()
 

@@ -181,6 +181,9 @@ def normalised(body: dict[str, Any]) -> dict[str, Any]:
     for name, inner in (("generationConfig", "thinkingConfig"), ("toolConfig", "functionCallingConfig")):
         if isinstance(result.get(name), dict) and result[name].get(inner) == {}:
             del result[name][inner]
+    config = result.get("generationConfig")
+    if isinstance(config, dict) and isinstance(config.get("stopSequences"), str):
+        config["stopSequences"] = [config["stopSequences"]]
     for name in EMPTY_IS_ABSENT:
         if result.get(name) in ({}, []):
             del result[name]
@@ -370,7 +373,7 @@ generation = objects(
     {
         "temperature": st.floats(0, 2),
         "topK": st.integers(0, 50),
-        "stopSequences": st.lists(st.text(max_size=3), max_size=5),
+        "stopSequences": st.lists(st.text(max_size=3), max_size=5) | st.text(max_size=3),
         "responseMimeType": st.sampled_from(["application/json", "text/plain", "text/x.enum"]),
         "responseSchema": schemas,
         "responseJsonSchema": schemas,

@@ -21,7 +21,7 @@ from antiphon.history import HistoryStore
 from antiphon.history.location import data_folder_for
 from antiphon.http.messages import ClientRequest, Response
 from antiphon.http.server.application import Admitted, Handler
-from antiphon.providers.client import ProviderClient
+from antiphon.providers.call import ProviderClient
 from antiphon.providers.default_model import MODEL_VARIABLE, PREFERRED, default_model, make_choice
 from antiphon.providers.http_provider import HttpProviderClient
 from antiphon.providers.router import ProviderRouter

@@ -17,8 +17,7 @@ from antiphon.context.tokens import CharacterEstimate
 from antiphon.errors import AntiphonError
 from antiphon.history import ContextEntry, Origin
 from antiphon.http.request_ids import new_request_ids
-from antiphon.providers.call import ProviderCallOptions
-from antiphon.providers.client import ProviderClient
+from antiphon.providers.call import ProviderCallOptions, ProviderClient
 from antiphon.providers.routes import Target
 from antiphon.tools import CallOutcome, ToolRegistry
 from antiphon.wire.delta import Failed, Finished, ModelOutputDelta

@@ -54,7 +54,7 @@ class _ForwardedRequests(Application):
 
     def admit(self, request: ClientRequest) -> Handler | Response:
         """Admit every request: only workers of this gateway reach the socket."""
-        return Admitted(lambda: answer(self._chat, _decoder.decode(request.body)))
+        return Admitted(lambda: answer(self._chat.admit(_decoder.decode(request.body))))
 
 
 class SharedChat:

@@ -23,10 +23,10 @@ from msgspec import Struct
 from antiphon.errors import AntiphonError, ProviderSetupError
 from antiphon.http.client.client import HttpClient
 from antiphon.http.client.request import Timeouts
-from antiphon.providers.client import ProviderClient
+from antiphon.providers.call import ProviderClient
 from antiphon.providers.default_model import LOCAL_SERVERS, OFFLINE, PREFERRED
 from antiphon.providers.http_provider import HttpProviderClient, provider
-from antiphon.providers.presets import PRESETS, first_set_variable
+from antiphon.providers.presets import PRESETS, enabled_presets
 from antiphon.providers.router import ProviderRouter
 from antiphon_chat.shared.models import ChatModels, models_from_environment
 from antiphon_chat.shared.private_json import PrivateJson
@@ -172,10 +172,9 @@ class ModelSetup:
 
     def _known_sources(self) -> Iterator[ModelSource]:
         environ = self.environ
-        for name in _with_keys(environ):
-            variable = first_set_variable(PRESETS[name].secret_variables, environ)
+        for name, variable in _with_keys(environ).items():
             yield self._source("key", name, variable, is_stored=variable in self._stored)
-        for name, variable in _named_servers(environ):
+        for name, variable in _named_servers(environ).items():
             yield self._source("server", name, "" if variable in self._found else variable)
         yield ModelSource(kind="local", provider="local", model=LOCAL_MODEL, is_ready=_has_local_model())
         yield ModelSource(kind="tour", provider="offline", model=OFFLINE)
@@ -201,7 +200,7 @@ class ModelSetup:
     async def _ask_all(self) -> None:
         self._found, self._answered = {}, set()
         environ = self.environ
-        named = dict(_named_servers(environ))
+        named = _named_servers(environ)
         listings = [self._list(name, environ) for name in (*_with_keys(environ), *named)]
         probes = [self._probe(name, url) for name, url in self._servers if name not in named]
         found = await asyncio.gather(*listings, *probes)
@@ -239,23 +238,19 @@ async def _models_of(client: HttpProviderClient, timeouts: Timeouts, owner: str 
         await client.aclose()
 
 
-def _with_keys(environ: Mapping[str, str]) -> Iterator[str]:
-    """The providers whose key is set: the preferred ones first, and one for each key."""
-    used: set[str] = set()
-    for name in dict.fromkeys((*(name for name, _ in PREFERRED), *PRESETS)):
-        preset = PRESETS[name]
-        variable = first_set_variable(preset.secret_variables, environ) if preset.needs_key else ""
-        has_address = preset.base_url or first_set_variable(preset.base_url_variables, environ)
-        if variable and variable not in used and has_address and not preset.is_alternative:
-            used.add(variable)
-            yield name
+def _with_keys(environ: Mapping[str, str]) -> dict[str, str]:
+    """The providers whose key is set, each with its variable: the preferred ones first, and one for each key."""
+    enabled = enabled_presets(environ)
+    by_variable: dict[str, str] = {}
+    for name in (*(name for name, _ in PREFERRED), *enabled):
+        if name in enabled and PRESETS[name].needs_key:
+            by_variable.setdefault(enabled[name], name)
+    return {name: variable for variable, name in by_variable.items()}
 
 
-def _named_servers(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """The servers without a key whose address is set, and the variable it is in."""
-    for name, preset in PRESETS.items():
-        if not preset.needs_key and (variable := first_set_variable(preset.base_url_variables, environ)):
-            yield name, variable
+def _named_servers(environ: Mapping[str, str]) -> dict[str, str]:
+    """The servers without a key whose address is set, each with the variable it is in."""
+    return {name: variable for name, variable in enabled_presets(environ).items() if not PRESETS[name].needs_key}
 
 
 def _likeness(one: str, other: str) -> int:

@@ -24,17 +24,17 @@ async def handle_create_conversation(context: MeteredRequest) -> Response:
     """Create a conversation, with metadata and items if given."""
     body = _read(context)
     store, items = context.services.conversations, _items(body) if body.get("items") else ()
-    return Response.json((await STATE.run(store.create, context.key.name, _metadata(body), items)).body)
+    return Response.json(await STATE.run(store.create, context.key.name, _metadata(body), items))
 
 
 async def handle_get_conversation(context: MeteredRequest) -> Response:
     """Return a conversation."""
-    return Response.json((await _run(context, ConversationStore.get)).body)
+    return Response.json(await _run(context, ConversationStore.get))
 
 
 async def handle_update_conversation(context: MeteredRequest) -> Response:
     """Replace the metadata of a conversation."""
-    return Response.json((await _run(context, ConversationStore.update, _metadata(_read(context)))).body)
+    return Response.json(await _run(context, ConversationStore.update, _metadata(_read(context))))
 
 
 async def handle_delete_conversation(context: MeteredRequest) -> Response:
@@ -61,7 +61,7 @@ async def handle_get_conversation_item(context: MeteredRequest) -> Response:
 
 async def handle_delete_conversation_item(context: MeteredRequest) -> Response:
     """Delete one item of a conversation. Returns the conversation."""
-    return Response.json((await _run(context, ConversationStore.delete_item)).body)
+    return Response.json(await _run(context, ConversationStore.delete_item))
 
 
 async def _run(context: MeteredRequest, call: Callable[..., T], *given: Any) -> T:

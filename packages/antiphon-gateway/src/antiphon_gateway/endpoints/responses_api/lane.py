@@ -7,7 +7,7 @@ bytes that came, and counted.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import msgspec
@@ -19,16 +19,17 @@ from antiphon.http.server.websocket import WebSocket
 from antiphon.ids import new_id
 from antiphon.wire.output import ProviderError
 from antiphon.wire.streams.sse import SseReader
-from antiphon_gateway.endpoints.answer_shapes import ResponseShape
 from antiphon_gateway.endpoints.responses_api.steering import Steer, inherited_settings
 from antiphon_gateway.errors import INTERNAL_ERROR
+from antiphon_gateway.state.answer_shapes import ResponseShape
 
 
 class WaitingRequest(Struct, frozen=True):
-    """A request as it came, or a successor; `hold` counts it."""
+    """A request as it came, or a successor, which takes over `steers`; `hold` counts it."""
 
     data: bytes
     hold: Hold
+    steers: Sequence[Steer] = ()
 
 
 class Lane:
@@ -47,10 +48,8 @@ class Lane:
         self.is_active = False
         """Whether a request is being answered, also before its answer begins."""
         self.is_cancelled = False
-        self.steers: list[Steer] = []
+        self.steers: Sequence[Steer] = ()
         """Input that the request took over, until its response exists."""
-        self.successor_of: list[Steer] = []
-        """Input that the next request of the lane takes over."""
         self._socket = socket
         self._source: StreamSource | None = None
         self._ended = asyncio.Event()
@@ -70,10 +69,9 @@ class Lane:
         """The items of the last response."""
         return msgspec.json.decode(self._body).get("output") or [] if self._body else []
 
-    def begin(self, event: dict[str, Any]) -> None:
-        """The next request of the lane."""
-        self.settings = inherited_settings(event)
-        self.steers, self.successor_of = self.successor_of, []
+    def begin(self, event: dict[str, Any], steers: Sequence[Steer]) -> None:
+        """The next request of the lane, which took over `steers`."""
+        self.settings, self.steers = inherited_settings(event), steers
         self.response_id, self._body, self.number = "", b"", 0
 
     def use_body(self, body: bytes) -> None:
@@ -111,7 +109,7 @@ class Lane:
             if found is not None:
                 self._body = found
                 self.response_id = msgspec.json.decode(found)["id"]
-                self.steers = []  # a response took them over
+                self.steers = ()  # a response took them over
                 self._is_complete = event.event in (b"response.completed", b"response.incomplete")
             self.number += 1
             self._socket.send_text(self.with_id(event.data))

@@ -53,12 +53,6 @@ class Steer(Struct, frozen=True):
     hold: Hold
     id: str = ""
 
-    @property
-    def items(self) -> list[dict[str, Any]]:
-        """The input as items."""
-        items: list[dict[str, Any]] = _as_items(msgspec.json.decode(self.given))
-        return items
-
     def accepted(self, number: int) -> dict[str, Any]:
         """The event that acknowledges it."""
         return {"type": "response.steer.accepted", "sequence_number": number, "steer": self._reference}
@@ -138,13 +132,12 @@ def inherited_settings(event: Mapping[str, Any]) -> dict[str, Any]:
 
 def successor(settings: Mapping[str, Any], response_id: str, steers: list[Steer]) -> dict[str, Any]:
     """The request that continues a response with the queued input, with the settings of the one that created it."""
-    items = [item for steer in steers for item in steer.items]
-    return {**settings, "type": "response.create", "previous_response_id": response_id, "input": items}
+    event = {**settings, "type": "response.create", "previous_response_id": response_id}
+    return with_steers(event, steers)
 
 
 def with_steers(event: Mapping[str, Any], steers: list[Steer]) -> dict[str, Any]:
     """A request of the client with the queued input before its own."""
-    given = event.get("input")
-    own = [{"type": "message", "role": "user", "content": given}] if isinstance(given, str) else given
-    items = [item for steer in steers for item in steer.items]
-    return {**event, "input": [*items, *(own if isinstance(own, list) else [])]}
+    queued = [item for steer in steers for item in _as_items(msgspec.json.decode(steer.given))]
+    own = _as_items(event.get("input"))
+    return {**event, "input": [*queued, *(own if isinstance(own, list) else [])]}

@@ -26,11 +26,10 @@ from antiphon.http.server.application import Handler, Limits
 from antiphon.http.server.websocket import GOING_AWAY, WebSocket
 from antiphon.ids import new_id
 from antiphon.json_text import NOT_JSON
-from antiphon.parts import TokenUsage, ToolCallResult
+from antiphon.parts import TokenUsage
 from antiphon.wire import formats
 from antiphon.wire.openai_responses.response import write_usage
 from antiphon.wire.output import ProviderError
-from antiphon.wire.request import ModelRequest
 from antiphon_gateway.endpoints.responses_api.lane import Lane, WaitingRequest
 from antiphon_gateway.endpoints.responses_api.steering import (
     MAX_QUEUED,
@@ -55,6 +54,9 @@ MAX_WAITING = 64
 _FORMAT = "openai-responses"
 _ENVELOPE = frozenset({"type", "stream_id", "generate", "stream", "stream_options", "background"})
 """Fields of an event that are not those of the request."""
+_CONNECTION_ENDS = ProviderError(
+    "the connection ends before the request has its turn; connect and send it again", "overloaded"
+)
 _wire = formats[_FORMAT]
 
 
@@ -97,7 +99,7 @@ class ResponseSocket:
 
     def on_refused(self, refusal: str) -> None:
         """A message that was not kept."""
-        self._refuse(error_response(_FORMAT, overloaded(refusal)), "")
+        self._refuse(overloaded(refusal), "")
 
     def _accept(self, data: bytes, hold: Hold) -> bool:
         """Whether the event waits from now on; otherwise it was answered."""
@@ -147,7 +149,9 @@ class ResponseSocket:
         self._steers.clear()
         for lane in self._lanes.values():
             for _ in lane.waiting:
-                self._end_unanswered(None)
+                _, handler = self._admit()
+                if not isinstance(handler, Response):
+                    handler.end()
             lane.close()
             lane.task.cancel()
 
@@ -158,9 +162,9 @@ class ResponseSocket:
         """Whether the request waits for its turn."""
         lane = self._lanes.get(lane_id)
         if lane is None and len(self._lanes) >= MAX_LANES:
-            self._refuse(_busy(f"at most {MAX_LANES} lanes (stream_id) at a time"), lane_id)
+            self._refuse(ProviderError(f"at most {MAX_LANES} lanes (stream_id) at a time", "rate_limit"), lane_id)
         elif lane is not None and len(lane.waiting) >= MAX_WAITING:
-            self._refuse(_busy(f"at most {MAX_WAITING} requests may wait in a lane"), lane_id)
+            self._refuse(ProviderError(f"at most {MAX_WAITING} requests may wait in a lane", "rate_limit"), lane_id)
         elif lane is not None:
             lane.waiting.append(request)
             return True
@@ -214,7 +218,7 @@ class ResponseSocket:
         """Continue a steered response, or return the input that did not reach a successor."""
         for steer in lane.steers:
             self._return(lane, steer, "successor_creation_failed", "the request was refused")
-        lane.steers = []
+        lane.steers = ()
         steers = self._steers.get(lane.response_id) if lane.response_id else None
         if not steers:
             return
@@ -233,8 +237,7 @@ class ResponseSocket:
             for steer in steers:
                 hold.take_over(steer.hold)
             event = successor(lane.settings, lane.response_id, steers)
-            lane.waiting.insert(0, WaitingRequest(msgspec.json.encode(event), hold))
-            lane.successor_of = steers
+            lane.waiting.insert(0, WaitingRequest(msgspec.json.encode(event), hold, steers))
 
     def _return(self, lane: Lane, steer: Steer, code: Failure, message: str) -> None:
         """Return input to the client."""
@@ -256,7 +259,7 @@ class ResponseSocket:
                 raise
         finally:
             for _ in lane.waiting:
-                self._refuse(_connection_ends(), lane.id)
+                self._refuse(_CONNECTION_ENDS, lane.id)
             lane.close()
             del self._lanes[lane.id]
             if not self._lanes:
@@ -272,14 +275,14 @@ class ResponseSocket:
             self._refuse(_invalid(f"the message cannot be read: {error}"), lane.id)
             self._socket.give_back(lane.hold.move())
             return
+        previous, steers = event.get("previous_response_id"), waiting.steers
         del waiting
-        previous = event.get("previous_response_id")
-        lane.begin(event)
         if isinstance(previous, str) and previous in self._steers:  # it brings the results they wait for
-            lane.steers = self._steers.pop(previous)
-            event = with_steers(event, lane.steers)
-            for steer in lane.steers:
+            steers = self._steers.pop(previous)
+            event = with_steers(event, steers)
+            for steer in steers:
                 lane.hold.take_over(steer.hold)
+        lane.begin(event, steers)
         warms_up, is_background = event.get("generate") is False, bool(event.get("background"))
         fields = {name: value for name, value in event.items() if name not in _ENVELOPE}
         if warms_up:
@@ -288,11 +291,10 @@ class ResponseSocket:
         del event, fields  # parsed, they take many times the bytes that are counted
         try:
             if is_background:
-                refusal = _invalid("background is not supported over WebSocket; send POST", "background")
-                self._refuse(refusal, lane.id)
+                self._refuse(_invalid("background is not supported over WebSocket; send POST", "background"), lane.id)
                 is_answered = False
             else:
-                is_answered = await self._respond(lane, body, previous, warms_up=warms_up)
+                is_answered = await self._respond(lane, body, warms_up=warms_up)
         except Exception:
             logger.exception("internal error while answering a WebSocket request")
             self._send_error(error_response(_FORMAT, INTERNAL_ERROR), lane.id)
@@ -322,22 +324,15 @@ class ResponseSocket:
         )
         return request, self._admit_request(request)
 
-    def _end_unanswered(self, response: Response | None) -> Response | None:
-        """Record a message that is refused before it is a request; None: the client left. Returns what the client gets."""
+    def _refuse(self, error: ProviderError, lane_id: str) -> None:
+        """Refuse a message, which is recorded as a request."""
         _, handler = self._admit()
-        if isinstance(handler, Response):  # recorded by that
-            return handler
-        if response is None:
-            handler.end()
-        else:
-            handler.end(response.status, response.error)
-        return response
+        response = handler if isinstance(handler, Response) else error_response(_FORMAT, error)
+        if not isinstance(handler, Response):  # recorded by that
+            handler.end(response.status, error)
+        self._send_error(response, lane_id)
 
-    def _refuse(self, refusal: Response, lane_id: str) -> None:
-        """Refuse a message."""
-        self._send_error(self._end_unanswered(refusal) or refusal, lane_id)
-
-    async def _respond(self, lane: Lane, body: bytes, previous: Any, *, warms_up: bool) -> bool:
+    async def _respond(self, lane: Lane, body: bytes, *, warms_up: bool) -> bool:
         """Answer one request. Returns whether that succeeded."""
         request, handler = self._admit(body)
         if isinstance(handler, Response):
@@ -348,8 +343,9 @@ class ResponseSocket:
         request.hold = lane.hold
         refusal: Response | None = None
         try:
-            refusal = self._wrong_results(body, previous)
-            if refusal is None:
+            if wrong := self._problem(body):
+                refusal = error_response(_FORMAT, wrong)
+            else:
                 lane.use_body(body)
             if refusal is None and not lane.is_cancelled:
                 lane.is_active = True
@@ -378,30 +374,15 @@ class ResponseSocket:
             self._send_error(refusal, lane.id)
         return False
 
-    def _wrong_results(self, body: bytes, previous: Any) -> Response | None:
-        """The refusal of a body that cannot be read, or that continues the wrong answer; None if it is right."""
+    def _problem(self, body: bytes) -> ProviderError | None:
+        """Why a body cannot be answered: it cannot be read, or it continues the wrong answer."""
         try:
-            self._check_results(_wire.read_request(body), previous)
+            self._answers.check_results(_wire.read_request(body))
         except UnknownResponse as unknown:
-            return error_response(_FORMAT, to_provider_error(unknown), status=400)
+            return to_provider_error(unknown)
         except AntiphonError as error:
             return _invalid(str(error))
         return None
-
-    def _check_results(self, request: ModelRequest, previous: Any) -> None:
-        """Raises `UnknownResponse` for a result without its call, in a request that continues an answer of this connection.
-
-        The gateway has all messages before it, so the client continues the wrong answer: nothing is there to be repaired.
-        """
-        if not isinstance(previous, str) or previous not in self._answers:
-            return
-        own = {part.tool_call_id for part in _parts(request) if hasattr(part, "arguments")}
-        for part in _parts(request):
-            if not isinstance(part, ToolCallResult) or part.tool_call_id in own:
-                continue
-            if not self._answers.has_call(previous, part.tool_call_id):
-                message = f"No tool call found for function call output with call_id {part.tool_call_id}."
-                raise UnknownResponse(message, status=400, param="input")
 
     def _complete_warm_up(self, lane: Lane, body: bytes) -> None:
         """A request was kept for later ones, without an answer to it: tell the client its id."""
@@ -423,20 +404,5 @@ class ResponseSocket:
         self._socket.send_text(msgspec.json.encode(event))
 
 
-def _parts(request: ModelRequest) -> list[Any]:
-    return [part for message in request.messages for part in message.parts]
-
-
-def _invalid(message: str, param: str | None = None) -> Response:
-    return error_response(_FORMAT, ProviderError(message, "invalid_request", param=param))
-
-
-def _busy(message: str) -> Response:
-    return error_response(_FORMAT, ProviderError(message, "rate_limit"))
-
-
-def _connection_ends() -> Response:
-    error = ProviderError(
-        "the connection ends before the request has its turn; connect and send it again", "overloaded"
-    )
-    return error_response(_FORMAT, error)
+def _invalid(message: str, param: str | None = None) -> ProviderError:
+    return ProviderError(message, "invalid_request", param=param)

@@ -4,11 +4,17 @@
 
 import { button, element, fill, icon, note } from "antiphon/dom.js";
 import { formatDuration, formatNumber, formatShort, say, sayCount } from "antiphon/texts.js";
-import { seconds, table } from "./sections.js";
+import { heading, seconds, table } from "./sections.js";
 
 const SHOWN = matchMedia("(max-width: 720px)").matches ? 15 : 30;
 const PAUSE = 500;
-const OUTCOMES = { failed: "failed", refused: "refused", answered: "answered", cancelled: "cancelled" };
+const OUTCOMES = ["failed", "refused", "answered", "cancelled"];
+/** @type {Map<string, (record: any) => boolean>} calls that a word finds */
+const KINDS = new Map([
+  ["second", isSecondTry],
+  ["repaired", (record) => record.repairs.length > 0],
+  ["lossy", (record) => record.losses.length > 0],
+]);
 
 /** `search(query)` gives the status with what the ledger has. */
 export class CallList {
@@ -47,12 +53,7 @@ export class CallList {
     this._field.setAttribute("aria-label", say("filter"));
     fill(
       this.node,
-      element(
-        "header",
-        {},
-        element("h2", { id: "calls" }, say("calls_title")),
-        element("span", { class: "about" }, say("newest")),
-      ),
+      heading("calls", "calls_title", element("span", { class: "about" }, say("newest"))),
       element(
         "div",
         { class: "filter" },
@@ -199,7 +200,9 @@ export class CallList {
   }
 }
 
-const isSecondTry = (record) => record.outcome === "answered" && record.attempts.length > 1;
+function isSecondTry(record) {
+  return record.outcome === "answered" && record.attempts.length > 1;
+}
 
 function noteOf(record) {
   if (record.outcome === "failed") return "failed";
@@ -276,11 +279,7 @@ function detailsOf(record) {
   return element(
     "div",
     { class: "inside" },
-    element(
-      "dl",
-      { class: "facts" },
-      facts.map(([name, value]) => element("div", {}, element("dt", {}, say(name)), element("dd", {}, value))),
-    ),
+    listOf(facts),
     record.error && element("p", { class: record.outcome === "failed" ? "word-bad" : "" }, record.error),
     lists
       .filter(([, lines]) => lines.length)
@@ -321,12 +320,17 @@ function cacheOf({ cache, cached_tokens: read }) {
   return [
     element("h3", {}, say("cache_title")),
     element("p", {}, reason),
-    element(
-      "dl",
-      { class: "facts" },
-      facts.filter(Boolean).map(([name, value]) => element("div", {}, element("dt", {}, say(name)), element("dd", {}, value))),
-    ),
+    listOf(facts.filter(Boolean)),
   ];
+}
+
+/** Facts by the keys of their names. */
+function listOf(facts) {
+  return element(
+    "dl",
+    { class: "facts" },
+    facts.map(([name, value]) => element("div", {}, element("dt", {}, say(name)), element("dd", {}, value))),
+  );
 }
 
 /** The words of the field as fields: `key:laptop` and so on; words without a name are text. */
@@ -334,19 +338,22 @@ function wordsIn(text) {
   /** @type {Record<string, string>} */
   const fields = {};
   const free = [];
-  for (const word of text.trim().split(/\s+/).filter(Boolean)) {
-    const [, name, value] = /^(key|model|status|day|after|before):(.*)$/i.exec(word) ?? [];
-    if (name) fields[name.toLowerCase()] = value.toLowerCase();
-    else if (word.toLowerCase() in OUTCOMES) fields.outcome = word.toLowerCase();
-    else if (["second", "repaired", "lossy"].includes(word.toLowerCase())) fields[word.toLowerCase()] = "yes";
-    else free.push(word.toLowerCase());
+  /** @type {((record: any) => boolean)[]} */
+  const kinds = [];
+  for (const word of text.trim().toLowerCase().split(/\s+/).filter(Boolean)) {
+    const [, name, value] = /^(key|model|status|day|after|before):(.*)$/.exec(word) ?? [];
+    const isKind = KINDS.get(word);
+    if (name) fields[name] = value;
+    else if (OUTCOMES.includes(word)) fields.outcome = word;
+    else if (isKind) kinds.push(isKind);
+    else free.push(word);
   }
-  return { fields, free };
+  return { fields, kinds, free };
 }
 
 /** Whether a call is one that the words look for. */
 function filterOf(text) {
-  const { fields, free } = wordsIn(text);
+  const { fields, kinds, free } = wordsIn(text);
   return (record) => {
     const time = record.time.slice(11, 19);
     const texts = [
@@ -367,9 +374,7 @@ function filterOf(text) {
       (!fields.after || time >= fields.after) &&
       (!fields.before || time < fields.before) &&
       (!fields.outcome || record.outcome === fields.outcome) &&
-      (!fields.second || isSecondTry(record)) &&
-      (!fields.repaired || record.repairs.length > 0) &&
-      (!fields.lossy || record.losses.length > 0) &&
+      kinds.every((isKind) => isKind(record)) &&
       free.every((word) => texts.includes(word))
     );
   };

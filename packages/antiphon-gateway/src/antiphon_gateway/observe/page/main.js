@@ -129,7 +129,7 @@ class StatusPage {
       element(
         "nav",
         { "aria-label": say("title") },
-        button(say("language"), switchLanguage, { class: "button bare", "aria-label": say("languageLabel") }),
+        languageButton(),
         appearanceButton(),
         ofTab.get(KEPT) && button(say("log_out"), leave),
       ),
@@ -183,16 +183,7 @@ class StatusPage {
     });
     fill(
       page,
-      element(
-        "div",
-        { class: "top" },
-        brand(),
-        element(
-          "nav",
-          {},
-          button(say("language"), switchLanguage, { class: "button bare", "aria-label": say("languageLabel") }),
-        ),
-      ),
+      element("div", { class: "top" }, brand(), element("nav", {}, languageButton())),
       element(
         "div",
         { class: "question" },
@@ -238,6 +229,10 @@ function brand() {
     brandMark(),
     element("span", {}, element("span", { class: "name" }, "Antiphon"), " ", element("span", { class: "of" }, say("gateway"))),
   );
+}
+
+function languageButton() {
+  return button(say("language"), switchLanguage, { class: "button bare", "aria-label": say("languageLabel") });
 }
 
 function appearanceButton() {

@@ -8,7 +8,6 @@ import {
   formatMoney,
   formatNumber,
   formatShare,
-  formatShort,
   hasText,
   say,
   sayCount,
@@ -18,23 +17,15 @@ import { bar, callsPerSquare, latency, sparkline, squares } from "./chart.js";
 const MOST_ROWS = 12;
 const LATEST = 4;
 const PHONE_MINUTES = 20;
-const TONES = {
-  healthy: "good",
-  half_open: "partial",
-  cooling: "partial",
-  exhausted: "bad",
-  invalid: "bad",
-  disabled: "quiet",
-  open: "bad",
-};
-const NOTES = {
-  healthy: "",
-  half_open: "draft",
-  cooling: "partial",
-  exhausted: "failed",
-  invalid: "failed",
-  disabled: "draft",
-  open: "failed",
+/** The class of the word for a state of a key or a target, and its note. */
+const STATES = {
+  healthy: ["word-good", ""],
+  half_open: ["word-partial", "draft"],
+  cooling: ["word-partial", "partial"],
+  exhausted: ["word-bad", "failed"],
+  invalid: ["word-bad", "failed"],
+  disabled: ["quiet", "draft"],
+  open: ["word-bad", "failed"],
 };
 
 /** A word of the field, with what it means on hover and on focus. */
@@ -48,6 +39,24 @@ export function seconds(value) {
 }
 
 const clock = (time) => time.slice(11, 19);
+
+/** The heading of a section, and what is beside it. */
+export function heading(id, title, beside) {
+  return element("header", {}, element("h2", { id }, say(title)), beside);
+}
+
+function section(id, title, beside, ...inside) {
+  return element("section", { "aria-labelledby": id }, heading(id, title, beside), inside);
+}
+
+const about = (words) => element("span", { class: "about" }, words);
+
+const quiet = (words) => element("p", { class: "quiet" }, words);
+
+/** What a chart shows, in a table that is closed at first. */
+function inNumbers(name, title, shown) {
+  return element("details", { class: "numbers", "data-keep": name }, element("summary", {}, say(title)), shown);
+}
 
 /** The sentence that names the worst fact. */
 export function headline({ server, credentials, requests, hour }) {
@@ -168,30 +177,26 @@ export function hour({ minutes, requests }) {
     seconds(one.p95_seconds),
     seconds(one.first_token_p50_seconds),
   ];
-  return element(
-    "section",
-    { "aria-labelledby": "hour" },
-    element(
-      "header",
-      {},
-      element("h2", { id: "hour" }, say(isNarrow ? "minutes20" : "hour")),
-      element("span", { class: "about" }, size === 1 ? say("square_one") : say("square", { count: formatNumber(size) })),
+  return section(
+    "hour",
+    isNarrow ? "minutes20" : "hour",
+    [
+      about(size === 1 ? say("square_one") : say("square", { count: formatNumber(size) })),
       element(
         "ul",
         { class: "key" },
         key.map(([kind, words]) => element("li", {}, note(kind), words)),
       ),
-    ),
+    ],
     squares(shown, retried),
     element("p", { class: "about" }, say("latency")),
     latency(shown),
-    element(
-      "details",
-      { class: "numbers", "data-keep": "numbers" },
-      element("summary", {}, say("numbers")),
+    inNumbers(
+      "numbers",
+      "numbers",
       rows.length
         ? table(["minute", "requests", "refused", "failed", "p50", "p95", "first_p50"], rows.map(cells), 1)
-        : element("p", { class: "quiet" }, say("no_requests")),
+        : quiet(say("no_requests")),
     ),
   );
 }
@@ -199,10 +204,7 @@ export function hour({ minutes, requests }) {
 /** What was spent: by key, by model and by day. */
 export function spend({ spend: spent, server }) {
   if (!spent) return null;
-  const title = [
-    element("h2", { id: "spend" }, say("spend")),
-    element("span", { class: "about" }, say("spendDays", { days: spent.days })),
-  ];
+  const period = about(say("spendDays", { days: spent.days }));
   const problem = !spent.is_on
     ? say("spend_off")
     : spent.problem
@@ -210,32 +212,25 @@ export function spend({ spend: spent, server }) {
       : !spent.by_day.length
         ? say("spend_none")
         : "";
-  if (problem)
-    return element(
-      "section",
-      { "aria-labelledby": "spend" },
-      element("header", {}, title),
-      element("p", { class: "quiet" }, problem),
-    );
+  if (problem) return section("spend", "spend", period, quiet(problem));
   const days = new Map(spent.by_day.map((row) => [row.day, Number(row.cost ?? 0)]));
   const daily = Array.from({ length: spent.days }, (_, back) => {
     const day = new Date(Date.parse(server.now) - (spent.days - 1 - back) * 86_400_000);
     return days.get(day.toISOString().slice(0, 10)) ?? 0;
   });
-  return element(
-    "section",
-    { "aria-labelledby": "spend" },
-    element("header", {}, title, sparkline(daily, say("by_day"))),
+  return section(
+    "spend",
+    "spend",
+    [period, sparkline(daily, say("by_day"))],
     element(
       "div",
       { class: "pair" },
       spenders("by_key", spent.by_key, (row) => row.key || say("none")),
       spenders("by_model", spent.by_model, (row) => row.model),
     ),
-    element(
-      "details",
-      { class: "numbers", "data-keep": "days" },
-      element("summary", {}, say("by_day")),
+    inNumbers(
+      "days",
+      "by_day",
       table(
         ["day", "cost", "calls", "tokens"],
         spent.by_day.map((row) => [row.day, cost(row), calls(row), formatNumber(tokensOf(row))]),
@@ -331,15 +326,10 @@ export function targets({ targets: all, requests }) {
     [term("ttft"), " ", term("p95")],
     term("cache", say("f_cache")),
   ];
-  return element(
-    "section",
-    { "aria-labelledby": "targets" },
-    element(
-      "header",
-      {},
-      element("h2", { id: "targets" }, say("targets")),
-      element("span", { class: "about" }, say("targets_note", { count: formatNumber(requests.length) })),
-    ),
+  return section(
+    "targets",
+    "targets",
+    about(say("targets_note", { count: formatNumber(requests.length) })),
     table(heads, rows, 1),
   );
 }
@@ -355,7 +345,7 @@ export function credentials({ credentials: all, server }, choose) {
     );
     const shown = row.name === row.masked ? row.name : [row.name, " ", element("span", { class: "quiet" }, row.masked)];
     return [
-      element("span", { class: "target" }, note(NOTES[row.state] ?? ""), row.provider),
+      element("span", { class: "target" }, note(STATES[row.state]?.[1] ?? ""), row.provider),
       element("span", {}, shown),
       element(
         "div",
@@ -368,18 +358,13 @@ export function credentials({ credentials: all, server }, choose) {
       act,
     ];
   });
-  return element(
-    "section",
-    { "aria-labelledby": "credentials" },
-    element(
-      "header",
-      {},
-      element("h2", { id: "credentials" }, say("credentials")),
-      server.workers > 1 && element("span", { class: "about" }, say("per_worker")),
-    ),
+  return section(
+    "credentials",
+    "credentials",
+    server.workers > 1 && about(say("per_worker")),
     rows.length
       ? table(["provider", "credential", "state", "calls", "failed", "last_error", "action"], rows, 3, [3, 4], "keys")
-      : element("p", { class: "quiet" }, say("no_credentials")),
+      : quiet(say("no_credentials")),
   );
 }
 
@@ -392,7 +377,7 @@ function states(row) {
 
 function state({ state: name, until, model = "" }, now) {
   const words = hasText(`state_${name}`) ? say(`state_${name}`) : name;
-  const tone = TONES[name] === "quiet" ? "quiet" : `word-${TONES[name] ?? "partial"}`;
+  const [tone] = STATES[name] ?? ["word-partial"];
   const left = until ? formatDuration(Math.max(0, (Date.parse(until) - Date.parse(now)) / 1000)) : "";
   return [
     element("span", { class: tone }, hasText(`${name}_means`) ? term(name, words) : words),
@@ -411,23 +396,13 @@ export function circuits({ circuits: all, server }) {
     row.until ? clock(row.until) : say("now"),
     element("span", { class: "error" }, row.last_error || "–"),
   ]);
-  return element(
-    "section",
-    { "aria-labelledby": "circuits" },
-    element("header", {}, element("h2", { id: "circuits" }, say("circuits"))),
-    table(["target", "state", "next_probe", "last_error"], rows, 9),
-  );
+  return section("circuits", "circuits", null, table(["target", "state", "next_probe", "last_error"], rows, 9));
 }
 
 /** The names that clients use, and where they lead. */
 export function models({ models: all }) {
   const rows = all.map((row) => [row.name, row.targets.join(say("then"))]);
-  return element(
-    "section",
-    { "aria-labelledby": "models" },
-    element("header", {}, element("h2", { id: "models" }, say("models"))),
-    rows.length ? table(["model", "targets"], rows, 9) : element("p", { class: "quiet" }, say("no_models")),
-  );
+  return section("models", "models", null, rows.length ? table(["model", "targets"], rows, 9) : quiet(say("no_models")));
 }
 
 /** What serves here, and the status as it came. */
@@ -514,9 +489,4 @@ export function table(heads, rows, numbers, only = null, kind = "") {
 function headText(head) {
   if (Array.isArray(head)) return head.map(headText).join("");
   return String((head instanceof Node ? head.textContent : head) ?? "");
-}
-
-/** Tokens in their shortest form. */
-export function tokens(count) {
-  return formatShort(count);
 }

@@ -17,7 +17,7 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from antiphon.parts import Text, ToolCallRequest
+from antiphon.parts import Text, ToolCallRequest, text_of
 from antiphon.wire import FORMATS
 from antiphon.wire.output import ModelOutput
 from antiphon.wire.request import ModelRequest
@@ -91,6 +91,21 @@ def recall(request: ModelRequest) -> ModelOutput:
 
 def output_text(event: dict[str, Any]) -> str:
     return "".join(part["text"] for item in event["response"]["output"] for part in item.get("content", ()))
+
+
+def test_an_answer_that_another_target_finished_is_continued_once() -> None:
+    models = {"with-backup": ["openai-chat/gpt-4o", "anthropic/claude-sonnet-4-5"]}
+    said = "It has been raining since nine. " * 10
+    with rig(structs.replace(FAST, continue_streams=True), models=models) as gateway, Connection(gateway) as connection:
+        first, second = gateway.upstreams["openai-chat"], gateway.upstreams["anthropic"]
+        first.answer = lambda _: text_answer(said)
+        first.faults.append(lambda reply: structs.replace(reply, cut_after=len(reply.body) // 2))
+        second.answer = lambda request: text_answer(said[len(text_of(request.messages[-1].parts)) :])
+        event = connection.ask("with-backup", "Is it raining?")
+        assert output_text(event) == said
+        first.answer = recall
+        again = connection.ask("with-backup", "And now?", previous_response_id=event["response"]["id"])
+    assert output_text(again) == f"Is it raining? | {said} | And now?"
 
 
 @pytest.mark.parametrize("name", FORMATS)

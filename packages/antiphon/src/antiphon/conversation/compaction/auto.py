@@ -31,8 +31,7 @@ from antiphon.history import (
 )
 from antiphon.parts import TokenUsage
 from antiphon.prices import cost_of
-from antiphon.providers.call import ModelCallFailed
-from antiphon.providers.client import ProviderClient
+from antiphon.providers.call import ModelCallFailed, ProviderClient
 from antiphon.providers.default_model import is_tour
 from antiphon.text import shorten
 from antiphon.wire.request import ToolDefinition

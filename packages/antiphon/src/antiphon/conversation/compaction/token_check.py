@@ -19,7 +19,7 @@ from antiphon.conversation.events import CompactionCallback, CompactionCallbacks
 from antiphon.errors import AntiphonError, ContextLimitReached, ConversationError
 from antiphon.history import AgentHistory, DebugLogEntry, EntryMetadata, ModelInputEntry
 from antiphon.parts import TokenUsage
-from antiphon.providers.client import ProviderClient
+from antiphon.providers.call import ProviderClient
 from antiphon.tools.executor import ToolExecutor
 from antiphon.wire.capabilities import capabilities_for
 from antiphon.wire.output import ProviderError

@@ -50,7 +50,7 @@ from antiphon.history import (
     SetSystemInstructionEntry,
 )
 from antiphon.parts import ToolCallRequest
-from antiphon.providers.client import ProviderClient
+from antiphon.providers.call import ProviderClient
 from antiphon.tools.executor import ToolExecutor
 from antiphon.tools.hooks import Hook
 from antiphon.tools.registry import ToolLike, ToolRegistry

@@ -1,8 +1,9 @@
 """`AddressGuard`: which network addresses a URL written by a client may lead to.
 
-A host name may resolve to another address each time, so addresses are judged, at the last moment: `dial` checks each one just
-before it connects a socket to exactly that address. That covers names, addresses in the URL in any spelling, and redirects. A
-name with any address that is not public is refused: an answer that mixes the two is an attack or a mistake.
+A host name may resolve to another address each time, so addresses are judged at the last moment: `dial` asks for all that a name
+resolves to, and again for each one just before it connects a socket to exactly that address. That covers names, addresses in the
+URL in any spelling, and redirects. A name with any address that is not public is refused: an answer that mixes the two is an
+attack or a mistake.
 
 Public is everything outside the registries of special addresses: for IPv4 all that is not listed below, for IPv6 the global
 unicast block without its special parts. Addresses that embed an IPv4 address are judged by that one, or refused if the scheme is
@@ -11,18 +12,15 @@ obsolete. The metadata addresses of clouds, which hold secrets, are in private b
 
 from __future__ import annotations
 
-import asyncio
-import socket
-from collections.abc import Awaitable, Callable, Container, Sequence
+from collections.abc import Callable, Container
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from typing import TypeAlias
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
 from antiphon.errors import MediaFetchError
+from antiphon.http.client.request import DEFAULT_PORTS
 
 IpAddress: TypeAlias = IPv4Address | IPv6Address
-Resolve: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
-"""The addresses of a host, as text."""
 
 WEB_PORTS = frozenset({80, 443})
 
@@ -82,21 +80,19 @@ class AddressGuard:
         *,
         allow: Callable[[IpAddress], bool] | None = None,
         ports: Container[int] = WEB_PORTS,
-        resolve: Resolve | None = None,
     ) -> None:
         self._allow = allow
         self._ports = ports
-        self._resolve = resolve or resolve_host
 
     def check_url(self, url: str) -> None:
         """Refuse a URL that can be refused without the network. Raises `MediaFetchError`."""
-        parts = _split(url)
-        if parts.scheme not in ("http", "https"):
-            raise MediaFetchError("only http and https URLs are fetched")
-        if "@" in parts.netloc:
-            raise MediaFetchError("URLs with a user name or password are not fetched")
         try:
-            port = parts.port or (443 if parts.scheme == "https" else 80)
+            parts = urlsplit(url)
+            if parts.scheme not in ("http", "https"):
+                raise MediaFetchError("only http and https URLs are fetched")
+            if "@" in parts.netloc:
+                raise MediaFetchError("URLs with a user name or password are not fetched")
+            port = parts.port or DEFAULT_PORTS[parts.scheme]
         except ValueError:
             raise MediaFetchError("invalid URL") from None
         if not parts.hostname:
@@ -104,41 +100,16 @@ class AddressGuard:
         if port not in self._ports:
             raise MediaFetchError(f"port {port} is not allowed for media")
 
-    def check_address(self, text: str) -> None:
-        """Refuse an address that is not public. Raises `AddressBlocked`."""
+    def check(self, text: str, port: int) -> None:
+        """Refuse an address that is not public, or a port. Raises `AddressBlocked`. No connection is made without this check."""
         try:
             address = ip_address(text.partition("%")[0])
         except ValueError:
             raise AddressBlocked from None
-        if not is_public(address) and not (self._allow is not None and self._allow(address)):
-            raise AddressBlocked
-
-    async def resolve(self, host: str, port: int) -> list[str]:
-        """The addresses of a host, if all of them are allowed. Raises `AddressBlocked`."""
-        found = list(await self._resolve(host, port))
-        for text in found:
-            self.check(text, port)
-        return found
-
-    def check(self, text: str, port: int) -> None:
-        """Refuse to connect to an address or a port. No connection is made without this check."""
-        self.check_address(text)
-        if port not in self._ports:  # another parser may read another port from the same URL
+        is_allowed = is_public(address) or (self._allow is not None and self._allow(address))
+        if not is_allowed or port not in self._ports:  # another parser may read another port from the same URL
             raise AddressBlocked
 
 
 class AddressBlocked(OSError):
     """An address that must not be connected to."""
-
-
-def _split(url: str) -> SplitResult:
-    try:
-        return urlsplit(url)
-    except ValueError:
-        raise MediaFetchError("invalid URL") from None
-
-
-async def resolve_host(host: str, port: int) -> list[str]:
-    loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG)
-    return list(dict.fromkeys(str(address[0]) for *_, address in found))

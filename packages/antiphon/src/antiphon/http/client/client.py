@@ -33,8 +33,8 @@ from antiphon.http.client.request import HttpRequest, HttpResponse, Origin, tran
 
 MAX_REDIRECTS = 3
 _REDIRECTS = (307, 308)  # these keep the method and the body
-_MAX_DESTINATIONS = 1024
-"""Lists of idle connections that are kept although they are empty, and routes of URLs."""
+_MAX_ROUTES = 1024
+"""Routes of URLs that are kept, and with them the lists of idle connections that are empty."""
 
 
 class _Route(Struct, eq=False):
@@ -108,7 +108,7 @@ class HttpClient:
                 continue
             if response.status not in _REDIRECTS or not follow or request.stream is not None:
                 return response  # a streamed body cannot be sent again
-            redirect = _redirect_target(request, response)
+            redirect = _redirected(request, response.headers.get("location", ""))
             if redirect is None:
                 return response
             response.abort()
@@ -139,6 +139,9 @@ class HttpClient:
             origin, target = parse_url(request.url)
         except ValueError:
             raise transport_error("invalid_url", request.host, request.timeouts) from None
+        if len(pool.routes) >= _MAX_ROUTES:
+            pool.routes.clear()
+            pool.idle = {known: idle for known, idle in pool.idle.items() if idle}
         proxy = None if self._guard is not None or self._unix_path else self._network.proxy_for(origin)
         headers = None
         if proxy is None:
@@ -149,7 +152,9 @@ class HttpClient:
             destination = Destination(proxy.origin, is_proxy=True)
             headers = {"proxy-authorization": proxy.authorization} if proxy.authorization else None
             target = f"http://{origin.authority}{target}"
-        return pool.keep(request.url, _Route(destination, origin, target, headers, pool.idle_list(destination)))
+        idle = pool.idle.setdefault(destination, [])
+        route = pool.routes[request.url] = _Route(destination, origin, target, headers, idle)
+        return route
 
     async def _connect(
         self,
@@ -182,6 +187,8 @@ class HttpClient:
         if isinstance(connection, DialFailure):
             code = "total_timeout" if connection.code == "connect_timeout" and is_total else connection.code
             raise transport_error(code, request.host, timeouts, connection.detail)
+        if connection.transport.is_closing():  # the host closed it at once: nothing can be written to it
+            raise transport_error("connection_lost", request.host, timeouts)
         return connection
 
     async def _open_pool(self, loop: asyncio.AbstractEventLoop) -> _Pool:
@@ -193,8 +200,7 @@ class HttpClient:
 
     async def _hold_pool(self, loop: asyncio.AbstractEventLoop) -> AsyncGenerator[None, None]:
         try:
-            while True:
-                yield
+            yield
         finally:
             pool = self._pools.pop(loop, None)
             if pool is not None:
@@ -224,19 +230,6 @@ class _Pool:
         self.routes: dict[str, _Route] = {}
         self.idle: dict[Destination, list[ClientConnection]] = {}
 
-    def idle_list(self, destination: Destination) -> list[ClientConnection]:
-        """Where the connections to a destination wait."""
-        if destination not in self.idle and len(self.idle) >= _MAX_DESTINATIONS:
-            self.idle = {known: idle for known, idle in self.idle.items() if idle}
-        return self.idle.setdefault(destination, [])
-
-    def keep(self, url: str, route: _Route) -> _Route:
-        """Keep the route of a URL."""
-        if len(self.routes) >= _MAX_DESTINATIONS:
-            self.routes.clear()
-        self.routes[url] = route
-        return route
-
 
 async def _send_body(connection: ClientConnection, request: HttpRequest, response: HttpResponse) -> None:
     """Send a streamed body; ends early if the response arrives first. Raises `TransportError` if the body breaks off."""
@@ -263,13 +256,10 @@ async def _aclose(generator: AsyncGenerator[Any, None]) -> None:
     await generator.aclose()
 
 
-def _redirect_target(request: HttpRequest, response: HttpResponse) -> HttpRequest | None:
-    """The request that follows a redirect within the same origin; None for any other response."""
-    location = response.headers.get("location") if response.status in _REDIRECTS else None
-    if not location:
-        return None
+def _redirected(request: HttpRequest, location: str) -> HttpRequest | None:
+    """The request that follows a redirect within the same origin; None if it leads elsewhere, or nowhere."""
     with suppress(ValueError):
         target = urljoin(request.url, location)
-        if parse_url(target).origin == parse_url(request.url).origin:
+        if location and parse_url(target).origin == parse_url(request.url).origin:
             return structs.replace(request, url=target)
     return None

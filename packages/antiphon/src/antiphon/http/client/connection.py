@@ -27,7 +27,8 @@ from urllib.parse import quote, urlsplit
 from antiphon import __version__
 from antiphon.errors import TransportError
 from antiphon.http.client.request import DEFAULT_PORTS, HttpRequest, HttpResponse, Origin, Timeouts, transport_error
-from antiphon.http.client.response_parser import MalformedResponse, ResponseParser
+from antiphon.http.client.response_parser import ResponseParser
+from antiphon.http.decompress import Malformed
 from antiphon.http.messages import CODEC, ERRORS, write_fields
 from antiphon.http.timers import LazyTimer
 
@@ -54,7 +55,7 @@ class ClientConnection(asyncio.Protocol):
         self._connections = connections
         self._idle = idle
         self.transport: Any = None  # uvloop's transports are not subclasses of asyncio's
-        self._timer: LazyTimer | None = LazyTimer(loop, self._deadline, self._on_due)
+        self._timer = LazyTimer(loop, self._deadline, self._on_due)
         self._opened_at = loop.time()
         self.idle_until = 0.0
         self.was_stale = False
@@ -80,7 +81,7 @@ class ClientConnection(asyncio.Protocol):
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def send(
-        self, head: bytes, request: HttpRequest, origin: Origin, deadline: float, *, decompresses: bool = True
+        self, head: bytes, request: HttpRequest, origin: Origin, deadline: float, *, decompresses: bool
     ) -> HttpResponse:
         """Send a request. `origin` is for messages. `deadline` is for the whole response, in the loop's time."""
         response = self._receiver = HttpResponse()
@@ -92,7 +93,7 @@ class ClientConnection(asyncio.Protocol):
         now = self._silent_since = self._sent_at = self._loop.time()
         self._closes_after_response = request.headers.get("connection") == "close"
         due = deadline if timeouts.read is None else min(deadline, now + timeouts.read)
-        if self._timer is not None and due < self._timer.due:
+        if due < self._timer.due:
             self._timer.start()
         body = request.body
         if len(body) == 1 and len(body[0]) < _SINGLE_WRITE_BYTES:
@@ -140,8 +141,7 @@ class ClientConnection(asyncio.Protocol):
         if self._is_paused:
             self._is_paused = False
             self._silent_since = self._loop.time()
-            if self._timer is not None:
-                self._timer.start()
+            self._timer.start()
             if not self.transport.is_closing():
                 self.transport.resume_reading()
 
@@ -164,7 +164,7 @@ class ClientConnection(asyncio.Protocol):
         had_head = parser.has_head
         try:
             content = parser.feed(data)
-        except MalformedResponse as error:
+        except Malformed as error:
             self._fail("not_http", str(error))
             return
         try:
@@ -195,7 +195,7 @@ class ClientConnection(asyncio.Protocol):
         try:
             # A reset is not an end: what it cut off is unknown, also where a body ends with its connection.
             is_complete = exc is None and self._parser is not None and not self._is_aborted and self._parser.end()
-        except MalformedResponse as error:
+        except Malformed as error:
             self._fail("not_http", str(error))
             return
         if not is_complete:
@@ -228,7 +228,7 @@ class ClientConnection(asyncio.Protocol):
             if self._is_paused:
                 self.resume()
             self._idle.append(self)
-            if self._timer is not None and self.idle_until < self._timer.due:
+            if self.idle_until < self._timer.due:
                 self._timer.start()
         receiver.on_complete()
 
@@ -242,9 +242,7 @@ class ClientConnection(asyncio.Protocol):
 
     def _close(self) -> None:
         self._is_aborted = True
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._timer.cancel()
         if self._parser is not None:
             self._parser.close()
             self._parser = None

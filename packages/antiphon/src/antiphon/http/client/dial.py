@@ -13,17 +13,19 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from itertools import chain, zip_longest
 from typing import Any, NamedTuple
 
 from msgspec import Struct
 
-from antiphon.errors import TransportError
 from antiphon.http.client.address_guard import AddressBlocked, AddressGuard
 from antiphon.http.client.connection import ClientConnection
 from antiphon.http.client.environment import Proxy
 from antiphon.http.client.request import Origin
-from antiphon.http.client.response_parser import MalformedResponse, ResponseParser
+from antiphon.http.client.response_parser import ResponseParser
+from antiphon.http.decompress import Malformed
+from antiphon.http.messages import MAX_HEAD_BYTES
 
 NEXT_ADDRESS_SECONDS = 0.25
 
@@ -61,8 +63,6 @@ async def dial(
             return await _open(destination, new_connection, tls, guard)
     except TimeoutError:
         return DialFailure("connect_timeout")
-    except TransportError as error:
-        return DialFailure(error.code, str(error))
     except AddressBlocked:
         return DialFailure("address_blocked")
     except ssl.SSLCertVerificationError as error:
@@ -129,18 +129,16 @@ async def _resolve(origin: Origin, guard: AddressGuard | None) -> list[_Address]
         except (OSError, ValueError):
             continue
         return [_Address(family, (host, port))]  # needs no lookup
+    found = await _lookup(host, port, 0 if guard is None else socket.AI_ADDRCONFIG)
+    addresses = list(dict.fromkeys(_Address(family, place) for family, *_, place in found))
     if guard is not None:
-        return [_literal(text, port) for text in await guard.resolve(host, port)]
-    found = await _lookup(host, port)
-    return _alternating(list(dict.fromkeys(_Address(family, place) for family, *_, place in found)))
+        for address in addresses:
+            guard.check(str(address.place[0]), port)
+    return _alternating(addresses)
 
 
-async def _lookup(host: str, port: int) -> Sequence[Any]:
-    return await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-
-
-def _literal(text: str, port: int) -> _Address:
-    return _Address(socket.AF_INET6 if ":" in text else socket.AF_INET, (text, port))
+async def _lookup(host: str, port: int, flags: int) -> Sequence[Any]:
+    return await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags)
 
 
 def _alternating(addresses: Sequence[_Address]) -> list[_Address]:
@@ -213,14 +211,15 @@ async def _open_tunnel(
 ) -> ClientConnection:
     """A connection through a proxy that passes bytes on (CONNECT), with TLS to the origin inside."""
     loop = asyncio.get_running_loop()
-    transport, tunnel = await _connect(proxy.origin, lambda: _TunnelProtocol(loop), lambda: context)
+    reader = asyncio.StreamReader()
+    transport, _ = await _connect(proxy.origin, lambda: asyncio.StreamReaderProtocol(reader), lambda: context)
     try:
         place = f"[{origin.host}]:{origin.port}" if ":" in origin.host else f"{origin.host}:{origin.port}"
         head = f"CONNECT {place} HTTP/1.1\r\nhost: {place}\r\n"
         if proxy.authorization:
             head += f"proxy-authorization: {proxy.authorization}\r\n"
         transport.write(f"{head}\r\n".encode())
-        _check_tunnel(await tunnel.status)
+        await _check_tunnel(reader)
         secure = await loop.start_tls(transport, connection, context, server_hostname=origin.host)
     except BaseException:
         transport.abort()
@@ -230,32 +229,13 @@ async def _open_tunnel(
     return connection
 
 
-def _check_tunnel(status: int) -> None:
+async def _check_tunnel(reader: asyncio.StreamReader) -> None:
+    """Wait for a proxy's answer to CONNECT. Raises `OSError` if it is not the tunnel."""
+    parser, status = ResponseParser(is_for_head=True), 0  # such an answer has no body
+    with suppress(Malformed, ConnectionError):
+        while not parser.has_head and (data := await reader.read(MAX_HEAD_BYTES)):
+            parser.feed(data)
+        status = 0 if parser.is_overfull else parser.status
+    parser.close()
     if not 200 <= status < 300:
         raise OSError(0, f"it responded with status {status}" if status else "its response is not HTTP")
-
-
-class _TunnelProtocol(asyncio.Protocol):
-    """Reads a proxy's answer to CONNECT. `status` is 0 if it is malformed or does not come."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.status: asyncio.Future[int] = loop.create_future()
-        self._parser = ResponseParser(is_for_head=True)  # an answer to CONNECT has no body
-
-    def data_received(self, data: bytes) -> None:
-        try:
-            self._parser.feed(data)
-        except MalformedResponse:
-            self._set(0)
-        else:
-            if self._parser.has_head:
-                self._set(0 if self._parser.is_overfull else self._parser.status)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        del exc
-        self._set(0)
-
-    def _set(self, status: int) -> None:
-        self._parser.close()
-        if not self.status.done():
-            self.status.set_result(status)

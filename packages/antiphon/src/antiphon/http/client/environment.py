@@ -38,7 +38,6 @@ class NetworkEnvironment:
     def __init__(self, environ: Mapping[str, str] | None = None) -> None:
         self._environ = os.environ if environ is None else environ
         self._proxies = _proxies(self._environ)
-        self._known: dict[str, Proxy] = {}
 
     def proxy_for(self, origin: Origin) -> Proxy | None:
         """The proxy for an origin; None for a direct connection. Raises `TransportError`."""
@@ -47,15 +46,22 @@ class NetworkEnvironment:
         url = self._proxies.get(origin.scheme) or self._proxies.get("all")
         if url is None or _bypasses_proxy(origin.host, origin.port, self._proxies.get("no", "")):
             return None
-        proxy = self._known.get(url)
-        if proxy is None:
-            proxy = self._known[url] = _parse_proxy(url)
-        return proxy
+        return _parse_proxy(url)
 
     @cached_property
     def tls_context(self) -> ssl.SSLContext:
         """The TLS settings, loaded on first use because that is slow. Raises `ProviderSetupError`."""
-        context = _certificates(self._environ)
+        file = self._environ.get("SSL_CERT_FILE") or self._environ.get("REQUESTS_CA_BUNDLE") or None
+        folder = self._environ.get("SSL_CERT_DIR") or None
+        if file is not None and os.path.isdir(file):
+            file, folder = None, file
+        try:
+            context = ssl.create_default_context(cafile=file, capath=folder)
+        except (OSError, ssl.SSLError) as error:
+            raise ProviderSetupError(
+                f"cannot read the certificates in {file or folder} ({error.strerror or 'no certificates'}); "
+                "correct SSL_CERT_FILE, SSL_CERT_DIR or REQUESTS_CA_BUNDLE"
+            ) from None
         context.set_alpn_protocols(["http/1.1"])
         return context
 
@@ -95,18 +101,3 @@ def _bypasses_proxy(host: str, port: int, exempt: str) -> bool:
     names = [name.strip().lower().lstrip(".") for name in exempt.split(",") if name.strip()]
     written = (host, f"{host}:{port}", f"[{host}]", f"[{host}]:{port}")
     return any(name == "*" or f".{place}".endswith(f".{name}") for name in names for place in written)
-
-
-def _certificates(environ: Mapping[str, str]) -> ssl.SSLContext:
-    """A TLS context for the certificates that the environment names, or for the system's."""
-    file = environ.get("SSL_CERT_FILE") or environ.get("REQUESTS_CA_BUNDLE") or None
-    folder = environ.get("SSL_CERT_DIR") or None
-    if file is not None and os.path.isdir(file):
-        file, folder = None, file
-    try:
-        return ssl.create_default_context(cafile=file, capath=folder)
-    except (OSError, ssl.SSLError) as error:
-        raise ProviderSetupError(
-            f"cannot read the certificates in {file or folder} ({error.strerror or 'no certificates'}); "
-            "correct SSL_CERT_FILE, SSL_CERT_DIR or REQUESTS_CA_BUNDLE"
-        ) from None

@@ -1,4 +1,4 @@
-"""`Application`: what a listener serves; `Handler`: one request that it admitted; and what the connections of a port share.
+"""`Application`: what a listener serves; `Handler`: one request that it admitted; `Limits` and `Traffic` of a listener.
 
 The server knows HTTP and nothing of what is served. It asks the application on the head of every request. What is admitted is a
 `Handler`: it runs once the body is there, and it learns of the end of the request however that comes. The server says why it
@@ -9,18 +9,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 from msgspec import Struct
 
-from antiphon.http.body import Governor
+from antiphon.http.body import MEBIBYTE
 from antiphon.http.messages import ClientRequest, Response
-from antiphon.http.request_ids import new_request_ids
 
-_MEBIBYTE = 1024 * 1024
-KEEP_ALIVE_SECONDS = 75.0
-"""How long a connection without a request is kept open, from the last byte of the response before."""
-SERVER_HEADER = "antiphon"
+if TYPE_CHECKING:
+    from antiphon.http.server.websocket import SocketSession, WebSocket
 
 BodyKind: TypeAlias = Literal["json", "stream", "socket"]
 """What a handler takes: a JSON body, any body while it arrives, or the frames of a WebSocket."""
@@ -30,9 +27,9 @@ class Limits(Struct, frozen=True, kw_only=True):
     """The limits of a listener. Times are in seconds."""
 
     max_connections: int = 2000
-    max_body_bytes: int = 64 * _MEBIBYTE
+    max_body_bytes: int = 64 * MEBIBYTE
     """The most bytes of one body; an application may allow less."""
-    max_buffered_bytes: int = 512 * _MEBIBYTE
+    max_buffered_bytes: int = 512 * MEBIBYTE
     """The most bytes of everything that waits in the process."""
     header_seconds: float = 10.0
     body_seconds: float = 60.0
@@ -44,10 +41,11 @@ class Limits(Struct, frozen=True, kw_only=True):
 
 
 class Traffic:
-    """What the listeners of a process count."""
+    """The connections of all listeners of a process, and those with a request in progress (`busy`)."""
 
-    connections = 0
-    requests_in_progress = 0
+    def __init__(self) -> None:
+        self.connections: set[Any] = set()
+        self.busy: set[Any] = set()
 
 
 class Refusal(Struct, frozen=True):
@@ -125,57 +123,11 @@ class Application(Protocol):
         del request
         return {}
 
-
-class Admission(Protocol):
-    """What decides on requests."""
-
-    def admit(self, request: ClientRequest) -> Handler | Response: ...
+    def open_socket(self, request: ClientRequest, socket: WebSocket) -> SocketSession:
+        """The session of a WebSocket that a request has opened. It is called only if a handler takes one."""
+        raise AssertionError(f"no handler takes a WebSocket: {request.path}, {socket}")
 
 
-async def answer(application: Admission, request: ClientRequest) -> Response:
-    """The response of an application to a request that came by no connection."""
-    admitted = application.admit(request)
+async def answer(admitted: Handler | Response) -> Response:
+    """The response to a request that came by no connection: what refuses it, or what its handler answers."""
     return admitted if isinstance(admitted, Response) else await admitted.run()
-
-
-class Service:
-    """What the connections of a port share. `governor` and `traffic` are those of the process; `limits` may be replaced."""
-
-    keep_alive_seconds = KEEP_ALIVE_SECONDS
-
-    def __init__(
-        self,
-        application: Application,
-        name: str,
-        limits: Limits | None = None,
-        *,
-        governor: Governor | None = None,
-        traffic: Traffic | None = None,
-    ) -> None:
-        self.application = application
-        self.name = name
-        self.limits = limits or Limits()
-        self.governor = governor or Governor(self.limits.max_buffered_bytes)
-        self.traffic = traffic or Traffic()
-        self.ids = new_request_ids()
-        self.connections: set[Any] = set()
-        self.active_requests = 0
-
-    def internal_error(self, request: ClientRequest) -> Refusal:
-        """A defect of ours ended a request."""
-        return Refusal(500, f"internal error; see the log for request {request.request_id}")
-
-    def request_timeout(self) -> Refusal:
-        """A request took too long."""
-        return Refusal(504, f"request timed out after {self.limits.request_seconds:g} s", "request_seconds")
-
-    def body_timeout(self) -> Refusal:
-        """A body took too long."""
-        return Refusal(408, f"request body not received within {self.limits.body_seconds:g} s", "body_seconds")
-
-    def body_too_large(self, path: str, limit: int) -> Refusal:
-        """The refusal of a body that is, or turns out to be, too large."""
-        message = f"request body exceeds {limit:,} bytes"
-        if limit == self.limits.max_body_bytes:
-            return Refusal(413, message, "max_body_bytes")
-        return Refusal(413, f"{message} (the most that {path[:200]} takes)")

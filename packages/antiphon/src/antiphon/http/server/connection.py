@@ -19,16 +19,18 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing, suppress
 from enum import Enum
 from math import inf
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
-from antiphon.http.messages import ClientRequest, Response, ResponseStream, StreamSource
+from antiphon.http.messages import Response, ResponseStream
 from antiphon.http.request_ids import request_id_scope, set_request_id
-from antiphon.http.server.application import Refusal, Service
+from antiphon.http.server.application import Refusal
 from antiphon.http.server.request_parser import IncomingRequest, RequestParser
 from antiphon.http.server.response_writer import ResponseWriter
-from antiphon.http.server.websocket import SocketOpener, WebSocket, handshake
+from antiphon.http.server.websocket import WebSocket, handshake
 from antiphon.http.timers import ConnectionTimer
-from antiphon.threads import start_task
+
+if TYPE_CHECKING:
+    from antiphon.http.server.listener import Listener
 
 logger = logging.getLogger("antiphon.http")
 
@@ -73,15 +75,16 @@ class _RequestFlow:
 class ServerConnection(ResponseWriter):
     """One connection. It is the `ResponseStream` of the response in progress."""
 
-    def __init__(self, service: Service) -> None:
-        super().__init__(service)
+    def __init__(self, listener: Listener) -> None:
+        super().__init__(listener)
         self._loop = asyncio.get_running_loop()
         self._state = _IDLE
+        self._busy = listener.traffic.busy  # has this connection while a request of it is in progress
         self._unread = bytearray()  # bytes that arrived meanwhile
         self._task: asyncio.Task[None] | None = None
-        self._is_busy = self._is_advancing = self._timed_out = False
+        self._is_advancing = self._timed_out = False
         self._discarded = 0  # bytes after the last request
-        self._paused_at = 0.0  # when the client stopped reading; 0: it reads
+        self._is_paused = False  # the client reads slowly
         self._writable: asyncio.Future[None] | None = None
         self._websocket: WebSocket | None = None
 
@@ -89,15 +92,15 @@ class ServerConnection(ResponseWriter):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client connected."""
-        service = self._service
+        listener = self.listener
         self._transport = cast("asyncio.Transport", transport)  # uvloop's transports do not inherit from asyncio's
         self._timer = ConnectionTimer(self._transport, self._on_deadline)
         peer = transport.get_extra_info("peername")
-        self._parser = RequestParser(service, str(peer[0]) if isinstance(peer, tuple) else str(peer or ""))
-        if len(service.connections) < service.limits.max_connections:
-            service.connections.add(self)
-            service.traffic.connections += 1
-            self._timer.set_timeout(service.limits.header_seconds)
+        self._parser = RequestParser(listener, str(peer[0]) if isinstance(peer, tuple) else str(peer or ""))
+        if len(listener.connections) < listener.limits.max_connections:
+            listener.connections.add(self)
+            listener.traffic.connections.add(self)
+            self._timer.set_timeout(listener.limits.header_seconds)
         else:
             self._state = _CLOSED
             self._parser.close()
@@ -112,14 +115,12 @@ class ServerConnection(ResponseWriter):
         self._parser.close()
         self._unread, self._batch = bytearray(), []
         self.resume_writing()
-        if self in self._service.connections:
-            self._service.connections.remove(self)
-            self._service.traffic.connections -= 1
-        source, self._source = self._source, None
+        self.listener.connections.discard(self)
+        self.listener.traffic.connections.discard(self)
         if self._task is not None:
             self._task.cancel()  # it marks the end of the request when it ends
         else:
-            self._close_source(source)
+            self._drop_source()
             self._leave_request()
         if self._websocket is not None:
             self._websocket.lost()
@@ -127,8 +128,8 @@ class ServerConnection(ResponseWriter):
 
     def pause_writing(self) -> None:
         """The client reads slowly."""
-        self._paused_at = time.monotonic()
-        self._timer.watch_client(self._service.limits.write_seconds)
+        self._is_paused = True
+        self._timer.watch_client(self.listener.limits.write_seconds)
         if self._source is not None:
             self._source.pause()
         elif self._websocket is not None:
@@ -136,9 +137,9 @@ class ServerConnection(ResponseWriter):
 
     def resume_writing(self) -> None:
         """The client has caught up."""
-        if not self._paused_at:
+        if not self._is_paused:
             return
-        self._paused_at = 0.0
+        self._is_paused = False
         self._timer.stop_watching()
         if self._writable is not None and not self._writable.done():
             self._writable.set_result(None)
@@ -173,7 +174,7 @@ class ServerConnection(ResponseWriter):
 
     def drain(self) -> None:
         """Take no new request: close now, or when the current response has left."""
-        self._is_draining = True
+        self._closes = True
         if self._websocket is not None:
             self._websocket.finish()
         elif self._state is _IDLE or self._state is _HEAD:
@@ -211,26 +212,23 @@ class ServerConnection(ResponseWriter):
         incoming = parser.incoming
         if incoming is not None and self._state is not _BODY:
             self._state = _BODY
-            self._mark_busy()
-            self._timer.set_timeout(self._service.limits.body_seconds)
+            self._busy.add(self)
+            self._timer.set_timeout(self.listener.limits.body_seconds)
             if incoming.expects_continue:
                 self._transport.write(_CONTINUE)
         elif parser.is_in_head and self._state is _IDLE:
             self._state = _HEAD
-            self._timer.shorten_timeout(self._service.limits.header_seconds)
+            self._timer.shorten_timeout(self.listener.limits.header_seconds)
 
     def _answer(self, incoming: IncomingRequest) -> None:
-        request, service = incoming.request, self._service
+        request, listener = incoming.request, self.listener
         self._state = _RESPONDING
         self._current = incoming
-        self._closes = not incoming.keeps_connection
+        self._closes |= not incoming.keeps_connection
         self._sends_body = request.method != "HEAD"
         self._timed_out = False
-        if not self._is_busy:  # as in `_mark_busy`
-            self._is_busy = True
-            service.active_requests += 1
-            service.traffic.requests_in_progress += 1
-        seconds = service.limits.request_seconds
+        self._busy.add(self)
+        seconds = listener.limits.request_seconds
         request.deadline = time.monotonic() + seconds
         timer = self._timer
         timer.state_due = self._loop.time() + seconds
@@ -247,16 +245,13 @@ class ServerConnection(ResponseWriter):
             self._open_websocket(incoming)
             return
         request.begin_early = self._begin_early
-        task = start_task(self._run(incoming), loop=self._loop)
-        if not task.done():
-            self._task = task
+        self._task = self._loop.create_task(self._run(incoming))
 
     async def _run(self, incoming: IncomingRequest) -> None:
         """Let the handler answer, and send what it returns."""
         request, handler = incoming.request, incoming.handler
         assert handler is not None, "it was admitted"
         set_request_id(request.request_id)
-        source: StreamSource | None = None
         whole: Response | None = None
         failure: Refusal | None = None
         try:
@@ -265,41 +260,38 @@ class ServerConnection(ResponseWriter):
             body = response.body
             if isinstance(body, bytes):
                 whole = response
-                if self._is_streaming:  # its head was sent early
-                    self.write(body)
             elif isinstance(body, AsyncIterator):
                 await self._iterate(response, body)
             else:
-                source = body
+                self._source = body
                 self._begin_stream(response)
         except asyncio.CancelledError:
             if self._timed_out:
                 if not handler.is_logged:
                     logger.warning("request timed out")
-                failure = self._service.request_timeout()
+                failure = self.listener.request_timeout()
             else:
                 self._transport.abort()
         except Exception as error:
             logger.exception("internal error while answering a request")
-            failure = self._service.internal_error(request)
-            self._close_source(source, error)
-            source = None
+            failure = self.listener.internal_error(request)
+            self._drop_source(error)
         self._task = None
         if self._state is _CLOSED:
-            self._close_source(source)
+            self._drop_source()
             self._leave_request()
         elif failure is not None:
-            self._fail(request, failure)
-        elif source is not None:
-            self._start(source)
-        elif whole is not None and not self._is_streaming:
+            self._fail(failure)
+        elif self._source is not None:
+            self._start(self._source)
+        elif whole is not None:
             self._send_whole(whole)
         else:
             self.end_stream()
 
     def _begin_early(self, response: Response) -> ResponseStream | None:
         """Send the head of a stream while the handler runs."""
-        if self._task is None or self._current is None or not self._sends_body:
+        if self._task is None or not self._sends_body:
             return None
         self._begin_stream(response)
         self._flush_batch()
@@ -313,35 +305,18 @@ class ServerConnection(ResponseWriter):
             self._loop.call_soon(self._flush_batch)
             async for piece in pieces:
                 self.write(piece)
-                if self._paused_at:
+                if self._is_paused:
                     self._writable = self._loop.create_future()
                     await self._writable
                 if self._transport.is_closing():
                     return
 
-    def _start(self, source: StreamSource) -> None:
-        if not self._sends_body:
-            source.cancel()
-            self.end_stream()
-            return
-        self._source = source
-        try:
-            source.start(self)
-        except Exception:
-            logger.exception("internal error while starting a stream")
-            self.abort_stream()
-        self._flush_batch()
-
-    def _close_source(self, source: StreamSource | None, error: Exception | None = None) -> None:
-        if source is not None:
-            source.cancel(error)
-
     def _open_websocket(self, incoming: IncomingRequest) -> None:
         """Complete the handshake; from then on the connection carries frames."""
-        service, request, handler = self._service, incoming.request, incoming.handler
+        listener, request, handler = self.listener, incoming.request, incoming.handler
         assert handler is not None, "it was admitted"
         answer = handshake(request.headers)
-        response = service.application.refuse(request, answer) if isinstance(answer, Refusal) else answer
+        response = listener.application.refuse(request, answer) if isinstance(answer, Refusal) else answer
         handler.end(response.status, response.error)
         if response.status != _SWITCHING:
             self._send_whole(response)
@@ -350,25 +325,18 @@ class ServerConnection(ResponseWriter):
         self._transport.write(self._head(response, ""))
         self._timer.state_due = inf
         self._leave_request()
-        owner = handler.owner
-        self._websocket = WebSocket(
+        hold = listener.governor.hold(handler.owner)
+        busy = self._busy
+        socket = self._websocket = WebSocket(
             self._transport,
-            max_bytes=service.limits.max_body_bytes,
-            ping_seconds=service.limits.ping_seconds,
-            on_busy=lambda is_busy: self._mark_busy() if is_busy else self._leave_request(),
-            new_hold=lambda: service.governor.hold(owner),
+            listener.limits,
+            hold,
+            on_busy=lambda is_busy: busy.add(self) if is_busy else busy.discard(self),
         )
-        opener = cast("SocketOpener", service.application)  # it admitted the request for that
-        self._websocket.open(opener.open_socket(request, self._websocket))
+        socket.open(listener.application.open_socket(request, socket))
         unread, self._parser.unread = self._parser.unread, b""
         if unread:
-            self._websocket.feed(unread)
-
-    def _mark_busy(self) -> None:
-        if not self._is_busy:
-            self._is_busy = True
-            self._service.active_requests += 1
-            self._service.traffic.requests_in_progress += 1
+            socket.feed(unread)
 
     def _leave_request(self, status: int = 0) -> None:
         """The request is over: its response has left, or (0) will not."""
@@ -378,18 +346,9 @@ class ServerConnection(ResponseWriter):
                 current.release()
             if current.handler is not None:
                 current.handler.end(status)  # no effect after its end
-        if self._is_busy:
-            self._is_busy = False
-            self._service.active_requests -= 1
-            self._service.traffic.requests_in_progress -= 1
+        self._busy.discard(self)
 
     # Responses
-
-    def abort_stream(self) -> None:
-        """Truncate the stream."""
-        source, self._source = self._source, None
-        self._close_source(source)
-        self._transport.abort()
 
     def _send(self, data: bytes) -> None:
         """Write the end of a response, and wait until all of it has left."""
@@ -411,30 +370,18 @@ class ServerConnection(ResponseWriter):
         if not is_complete:
             self._parser.abandon()
             self._linger()
-        elif self._closes or self._is_draining:
+        elif self._closes:
             self._state = _CLOSED
             self._parser.close()
             self._transport.close()
         else:
             self._state = _IDLE
             timer = self._timer
-            timer.state_due = self._loop.time() + self._service.keep_alive_seconds
+            timer.state_due = self._loop.time() + self.listener.keep_alive_seconds
             if timer.state_due < timer.due:
                 timer.start()
             if self._unread or self._parser.requests or self._parser.is_in_head or self._parser.incoming is not None:
                 self._advance()
-
-    def _fail(self, request: ClientRequest, failure: Refusal) -> None:
-        """Answer with an error instead; if the status was sent already, a truncated response is the only possible signal."""
-        self._closes = True
-        if self._is_streaming and not self._batch:
-            self.abort_stream()
-        else:
-            self._batch, self._is_streaming = [], False
-            response = self._service.application.refuse(request, failure)
-            if self._current is not None and self._current.handler is not None:
-                self._current.handler.end(response.status, response.error)
-            self._send_whole(response)
 
     def _linger(self) -> None:
         """Signal the end of the responses, discard what the client still sends, then close."""
@@ -455,7 +402,7 @@ class ServerConnection(ResponseWriter):
 
     def _on_deadline(self) -> None:
         if self._state is _BODY and self._parser.incoming is not None:
-            self._parser.refuse(self._service.body_timeout())
+            self._parser.refuse(self.listener.body_timeout())
             self._advance()
         elif self._state is not _RESPONDING or self._current is None:
             self._transport.abort()
@@ -464,9 +411,8 @@ class ServerConnection(ResponseWriter):
             self._task.cancel()
         else:
             request, handler = self._current.request, self._current.handler
-            source, self._source = self._source, None
-            self._close_source(source)
+            self._drop_source()
             if handler is None or not handler.is_logged:
                 with request_id_scope(request.request_id):
                     logger.warning("request timed out")
-            self._fail(request, self._service.request_timeout())
+            self._fail(self.listener.request_timeout())

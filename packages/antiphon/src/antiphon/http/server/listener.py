@@ -21,27 +21,53 @@ import ssl
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 
 from antiphon.errors import GatewayStartError
-from antiphon.http.server.application import Service
+from antiphon.http.body import Governor
+from antiphon.http.messages import ClientRequest
+from antiphon.http.request_ids import new_request_ids
+from antiphon.http.server.application import Application, Limits, Refusal, Traffic
 from antiphon.http.server.connection import ServerConnection
 
 _BACKLOG = 1024
 
 
-class Listener(Service):
-    """One port. `name` is its name in requests."""
+class Listener:
+    """One port, and what its connections share. `name` is its name in requests.
 
+    `governor` and `traffic` are those of the process; `limits` may be replaced.
+    """
+
+    keep_alive_seconds = 75.0
+    """How long a connection without a request is kept open, from the last byte of the response before."""
     _server: asyncio.Server | None = None
+
+    def __init__(
+        self,
+        application: Application,
+        name: str,
+        limits: Limits | None = None,
+        *,
+        governor: Governor | None = None,
+        traffic: Traffic | None = None,
+    ) -> None:
+        self.application = application
+        self.name = name
+        self.limits = limits or Limits()
+        self.governor = governor or Governor(self.limits.max_buffered_bytes)
+        self.traffic = traffic or Traffic()
+        self.ids = new_request_ids()
+        self.connections: set[ServerConnection] = set()
 
     async def open(self, sock: socket.socket, tls: ssl.SSLContext | None = None) -> None:
         """Listen on a TCP or Unix socket."""
-        loop = asyncio.get_running_loop()
+        loop, new_connection = asyncio.get_running_loop(), partial(ServerConnection, self)
         if sock.family == socket.AF_UNIX:
-            self._server = await loop.create_unix_server(self._new_connection, sock=sock, backlog=_BACKLOG)
+            self._server = await loop.create_unix_server(new_connection, sock=sock, backlog=_BACKLOG)
         else:
             self._server = await loop.create_server(
-                self._new_connection,
+                new_connection,
                 sock=sock,
                 backlog=_BACKLOG,
                 ssl=tls,
@@ -55,12 +81,28 @@ class Listener(Service):
         for connection in list(self.connections):
             connection.drain()
         deadline = time.monotonic() + grace
-        while self.active_requests and time.monotonic() < deadline:
+        while any(one.listener is self for one in self.traffic.busy) and time.monotonic() < deadline:
             await asyncio.sleep(0.05)
         await asyncio.gather(*(connection.abort(1.0) for connection in list(self.connections)))
 
-    def _new_connection(self) -> ServerConnection:
-        return ServerConnection(self)
+    def internal_error(self, request: ClientRequest) -> Refusal:
+        """A defect of ours ended a request."""
+        return Refusal(500, f"internal error; see the log for request {request.request_id}")
+
+    def request_timeout(self) -> Refusal:
+        """A request took too long."""
+        return Refusal(504, f"request timed out after {self.limits.request_seconds:g} s", "request_seconds")
+
+    def body_timeout(self) -> Refusal:
+        """A body took too long."""
+        return Refusal(408, f"request body not received within {self.limits.body_seconds:g} s", "body_seconds")
+
+    def body_too_large(self, path: str, limit: int) -> Refusal:
+        """The refusal of a body that is, or turns out to be, too large."""
+        message = f"request body exceeds {limit:,} bytes"
+        if limit == self.limits.max_body_bytes:
+            return Refusal(413, message, "max_body_bytes")
+        return Refusal(413, f"{message} (the most that {path[:200]} takes)")
 
 
 def bind_socket(host: str, port: int) -> socket.socket:

@@ -14,6 +14,7 @@ import logging
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, unquote
 
 import httptools
@@ -21,13 +22,15 @@ from msgspec import Struct
 
 from antiphon.errors import TransportError
 from antiphon.http.body import Hold, PausedBody, add_piece
-from antiphon.http.decompress import BodyTooLarge, Decompressor, MalformedBody
-from antiphon.http.messages import REPEATED_HOST, ClientRequest, Response, read_fields
-from antiphon.http.server.application import Handler, Refusal, Service
+from antiphon.http.decompress import BodyTooLarge, Decompressor, Malformed
+from antiphon.http.messages import MAX_HEAD_BYTES, REPEATED_HOST, VERSIONS, ClientRequest, Response, read_fields
+from antiphon.http.server.application import Handler, Refusal
+
+if TYPE_CHECKING:
+    from antiphon.http.server.listener import Listener
 
 logger = logging.getLogger("antiphon.http")
 
-MAX_HEAD_BYTES = 64 * 1024
 MAX_FIELD_BYTES = 32 * 1024
 MAX_TARGET_BYTES = 16 * 1024
 MAX_FIELDS = 128
@@ -38,7 +41,6 @@ _scheme_and_host = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#]*", re.IGNORECASE).mat
 _is_request_id = re.compile(r"[!-~]{1,128}").fullmatch
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 """Some programs on Windows write it before UTF-8; a JSON parser may ignore it (RFC 8259, section 8.1)."""
-_VERSIONS = frozenset({"1.0", "1.1"})
 _JSON_TYPES = frozenset({"application/json", "application/octet-stream", ""})
 """Content types that are read as JSON. The official clients send the first; any page may send text/plain without a preflight."""
 
@@ -53,6 +55,7 @@ class IncomingRequest(Struct, eq=False):
     """The body as far as it has arrived."""
     handler: Handler | None = None
     refusal: Response | None = None
+    """Why it was not admitted, or only up to some byte of its body."""
     hold: Hold | None = None
     max_body: int = 0
     decompressor: Decompressor | None = None
@@ -64,11 +67,6 @@ class IncomingRequest(Struct, eq=False):
     is_websocket: bool = False
     """Whether it opens a WebSocket; what follows its head are frames."""
     expects_continue: bool = False
-
-    @property
-    def is_refused(self) -> bool:
-        """Whether it was not admitted, or only up to some byte of its body."""
-        return self.refusal is not None
 
     @property
     def has_more(self) -> bool:
@@ -85,7 +83,7 @@ class IncomingRequest(Struct, eq=False):
 class RequestParser:
     """The requests of one connection. `peer` is the address of the client."""
 
-    def __init__(self, service: Service, peer: str) -> None:
+    def __init__(self, listener: Listener, peer: str) -> None:
         self.requests: list[IncomingRequest] = []
         """Requests to be answered, in order: complete ones, and at the end perhaps a refused one."""
         self.incoming: IncomingRequest | None = None
@@ -96,44 +94,63 @@ class RequestParser:
         """Whether the head of a request has started and is not complete."""
         self.unread = b""
         """What came after the head of a request that opens a WebSocket."""
-        self._service = service
+        self._listener = listener
         self._peer = peer
         self._target = b""
         self._fields: list[tuple[bytes, bytes]] = []
-        self._unfinished = 0  # bytes read since the last part of a head or body was complete
+        self._unfinished = 0  # bytes read since a request was complete, or more of a body came
         self._read_size = 0  # bytes of this read
-        self._begun = 0  # heads that started in it
+        self._is_new_head = False  # whether the last head started in it
         self._arrived: list[bytes] = []  # pieces of a body that this read brought
-        self._has_body_data = False  # whether it brought any
         self.on_body = self._arrived.append
-        self._skips_head = False
-        self._upgrade: IncomingRequest | None = None
+        self._upgrade: IncomingRequest | None = None  # offers another protocol, which is ignored
         self._parser: httptools.HttpRequestParser | None = httptools.HttpRequestParser(self)
 
     def feed(self, data: bytes) -> None:
         """Read more bytes; `requests` and `incoming` say what they were."""
         if self.is_finished:
             return
-        assert self._parser is not None
-        was_between = not self.is_in_head and self.incoming is None
-        self._read_size, self._begun, self._has_body_data = len(data), 0, False
-        try:
-            self._parser.feed_data(data)
-        except (httptools.HttpParserUpgrade, httptools.HttpParserError) as error:
-            self._take_arrived()
-            self._stop_or_upgrade(data, error)
+        self._read_size, self._is_new_head = len(data), False
+        self._unfinished += len(data)
+        while data:
+            assert self._parser is not None
+            try:
+                self._parser.feed_data(data)
+                break
+            except httptools.HttpParserUpgrade as upgrade:
+                data = data[upgrade.args[0] :]
+                if self._upgrade is None:
+                    self.unread = data
+                    break
+                self._continue_without_upgrade()
+            except httptools.HttpParserError as error:
+                self._take_arrived()
+                self._stop_at(error)
+                break
         if self._arrived:
             self._take_arrived()
-        if (self.is_in_head or self.incoming is not None) and not self.is_finished:
-            self._check_progress(was_between=was_between)
-        else:
+        incoming = self.incoming
+        if incoming is None and not self.is_in_head:
             self._unfinished = 0
+        elif incoming is not None and incoming.refusal is not None and not self.is_finished:
+            self._finish(incoming)
+        elif self._unfinished > MAX_HEAD_BYTES and not self.is_finished:  # a head, chunk header or trailer without end
+            self.refuse(Refusal(431, "request headers too large"))
+
+    def _stop_at(self, error: Exception) -> None:
+        if not self.is_finished:
+            # Its reasons are constants; what was sent is not repeated, because it may contain a key.
+            logger.info("malformed HTTP request from %s: %s", self._peer, error)
+            self.refuse(Refusal(400, f"malformed HTTP request: {error}"))
 
     def refuse(self, refusal: Refusal) -> None:
-        """Refuse the incoming request; the rest of its body is not read."""
-        if self.incoming is not None:
-            self._drop_body(self.incoming, refusal)
-            self._finish(self.incoming)
+        """Refuse what is being read, and read nothing more."""
+        incoming = self.incoming
+        if incoming is not None and incoming.stream is not None:  # it is being answered: its body ends here
+            incoming.stream.on_failure(_cut_body())
+            self.incoming, self.is_finished = None, True
+        else:
+            self._finish(incoming or self._without_head(), refusal)
 
     def abandon(self) -> None:
         """The incoming request was answered before its body was complete: read nothing more."""
@@ -159,10 +176,9 @@ class RequestParser:
     # Callbacks of httptools, besides `on_body`
 
     def on_message_begin(self) -> None:
-        if self.is_finished or self._skips_head:
+        if self.is_finished or self._upgrade is not None:
             return
-        self.is_in_head = True
-        self._begun += 1
+        self.is_in_head = self._is_new_head = True
         self._target = b""
         self._fields = []
 
@@ -173,25 +189,22 @@ class RequestParser:
         self._fields.append((name, value))  # or a trailer, which nothing reads
 
     def on_headers_complete(self) -> None:
-        if self.is_finished or self._skips_head:
+        if self.is_finished or self._upgrade is not None:
             return
         try:
             self._read_head()
         except Exception:
             logger.exception("internal error while admitting a request")
-            request = self._request_without_head()
-            incoming = IncomingRequest(request)
-            incoming.refusal = self._service.application.refuse(request, self._service.internal_error(request))
-            self._service.application.refused(request, incoming.refusal)
-            self._finish(incoming)
+            incoming = self._without_head()
+            self._finish(incoming, self._listener.internal_error(incoming.request))
 
     def on_message_complete(self) -> None:
         if self._arrived:
             self._take_arrived()
         incoming = self.incoming
-        if incoming is None or incoming is self._upgrade:
+        if incoming is None or self._upgrade is not None:
             return
-        self.incoming = None
+        self.incoming, self._unfinished = None, 0
         if incoming.stream is not None and incoming.refusal is None:
             incoming.is_complete = True
             incoming.stream.on_complete()
@@ -200,8 +213,8 @@ class RequestParser:
         if incoming.decompressor is not None and incoming.refusal is None:
             try:
                 incoming.decompressor.close()
-            except MalformedBody as error:
-                self._drop_body(incoming, Refusal(400, f"cannot decompress the request body: {error}"))
+            except Malformed as error:
+                self._refuse(incoming, Refusal(400, f"cannot decompress the request body: {error}"))
         pieces, incoming.pieces = incoming.pieces, ()
         incoming.request.body = b"".join(pieces).removeprefix(_BYTE_ORDER_MARK)
         incoming.is_complete = True
@@ -214,18 +227,18 @@ class RequestParser:
 
     def _read_head(self) -> None:
         self.is_in_head = False
-        parser, service = self._parser, self._service
+        parser, listener = self._parser, self._listener
         assert parser is not None
         headers = read_fields(self._fields)
         version, coding = parser.get_http_version(), headers.get("transfer-encoding")
         host = headers.get("host")
         # A head that is all in this read, and that is small, needs no measuring.
-        is_small = self._begun and self._read_size <= MAX_TARGET_BYTES and len(self._fields) <= MAX_FIELDS
+        is_small = self._is_new_head and self._read_size <= MAX_TARGET_BYTES and len(self._fields) <= MAX_FIELDS
         if version != "1.1" or coding is not None or host is None or REPEATED_HOST in host or not is_small:
             problem = ("" if is_small else self._size_problem()) or _head_problem(version, headers, coding)
             if problem:
                 logger.info("refused the head of a request from %s: %s", self._peer, problem)
-                self._refuse(problem, 431 if "too large" in problem else 400)
+                self.refuse(Refusal(431 if "too large" in problem else 400, problem))
                 return
         length = None if coding is not None else int(headers.get("content-length", 0))
         target = self._target.decode("ascii")
@@ -233,7 +246,7 @@ class RequestParser:
         path, raw_query = (target, "") if is_plain else _split_target(target)
         request_id = headers.get("x-request-id")
         if request_id is None or not _is_request_id(request_id):
-            request_id = next(service.ids)
+            request_id = next(listener.ids)
         request = ClientRequest(
             method=parser.get_method().decode(),
             path=path,
@@ -241,13 +254,16 @@ class RequestParser:
             raw_query=raw_query,
             headers=headers,
             peer=self._peer,
-            listener=service.name,
+            listener=listener.name,
             request_id=request_id,
         )
         incoming = self.incoming = IncomingRequest(request, length)
         incoming.keeps_connection = parser.should_keep_alive()
         incoming.is_http_10 = version == "1.0"
-        admitted = service.application.admit(request)
+        if request.method == "CONNECT":
+            self._finish(incoming, Refusal(405, "method CONNECT is not supported"))
+            return
+        admitted = listener.application.admit(request)
         if isinstance(admitted, Response):
             incoming.refusal = admitted
         else:
@@ -259,9 +275,9 @@ class RequestParser:
 
     def _begin_body(self, incoming: IncomingRequest, handler: Handler) -> None:
         """The request was admitted: decide how its body is read, if it may be."""
-        request, service, headers = incoming.request, self._service, incoming.request.headers
+        request, listener, headers = incoming.request, self._listener, incoming.request.headers
         incoming.handler = handler
-        incoming.hold = request.hold = Hold(service.governor, handler.owner)
+        incoming.hold = request.hold = Hold(listener.governor, handler.owner)
         if "expect" in headers and not incoming.is_http_10:
             incoming.expects_continue = headers["expect"].lower() == "100-continue"
         if incoming.length == 0:
@@ -270,19 +286,19 @@ class RequestParser:
             incoming.stream = request.stream = PausedBody()
             incoming.stream.length = incoming.length
             return
-        incoming.max_body = limit = min(service.limits.max_body_bytes, handler.max_body)
+        incoming.max_body = limit = min(listener.limits.max_body_bytes, handler.max_body)
         content_type = headers.get("content-type", "")
         if content_type != "application/json" and not is_json_type(content_type):
             message = f"unsupported content type {content_type[:80]!r}; send content-type: application/json"
-            self._drop_body(incoming, Refusal(415, message))
+            self._refuse(incoming, Refusal(415, message))
         elif incoming.length is not None and incoming.length > limit:
-            self._drop_body(incoming, service.body_too_large(request.path, limit))
+            self._refuse(incoming, listener.body_too_large(request.path, limit))
         elif (encoding := headers.get("content-encoding")) is not None:
             try:
                 incoming.decompressor = Decompressor(encoding.lower(), limit)
-            except MalformedBody as error:
+            except Malformed as error:
                 message = f"{error}; send gzip, deflate, zstd or no content encoding"
-                self._drop_body(incoming, Refusal(415, message))
+                self._refuse(incoming, Refusal(415, message))
 
     def _size_problem(self) -> str:
         if len(self._target) > MAX_TARGET_BYTES:
@@ -299,7 +315,7 @@ class RequestParser:
         arrived, incoming = self._arrived, self.incoming
         if not arrived:
             return
-        self._has_body_data = True
+        self._unfinished = 0
         data = arrived[0] if len(arrived) == 1 else b"".join(arrived)
         arrived.clear()
         if incoming is None or incoming.refusal is not None:
@@ -311,100 +327,58 @@ class RequestParser:
             try:
                 data = incoming.decompressor.feed(data)
             except BodyTooLarge:
-                self._drop_body(incoming, self._service.body_too_large(incoming.request.path, incoming.max_body))
+                self._refuse(incoming, self._listener.body_too_large(incoming.request.path, incoming.max_body))
                 return
-            except MalformedBody as error:
-                self._drop_body(incoming, Refusal(400, f"cannot decompress the request body: {error}"))
+            except Malformed as error:
+                self._refuse(incoming, Refusal(400, f"cannot decompress the request body: {error}"))
                 return
         hold = incoming.hold
         assert hold is not None, "it was admitted"
         if hold.size + len(data) > incoming.max_body:
-            self._drop_body(incoming, self._service.body_too_large(incoming.request.path, incoming.max_body))
+            self._refuse(incoming, self._listener.body_too_large(incoming.request.path, incoming.max_body))
         elif excess := hold.grow(len(data)):
-            self._drop_body(incoming, Refusal(503, excess))
+            self._refuse(incoming, Refusal(503, excess))
         else:
             incoming.pieces = add_piece(incoming.pieces, data) if incoming.pieces else (data,)
 
-    def _check_progress(self, *, was_between: bool) -> None:
-        """After a read that left something open: stop if it is refused, or if a head, chunk header or trailer has no end."""
-        incoming = self.incoming
-        if incoming is not None and incoming.refusal is not None:
-            self._finish(incoming)
-            return
-        if incoming is not None and self._has_body_data:
-            self._unfinished = 0
-            return
-        if not self._begun:
-            self._unfinished += self._read_size
-        else:  # other messages may be part of this read
-            self._unfinished = self._read_size if was_between and self._begun == 1 else 0
-        if self._unfinished > MAX_HEAD_BYTES:
-            self._refuse("request headers too large", 431)
-
     # Ends and upgrades
 
-    def _stop_or_upgrade(self, data: bytes, stopped: Exception) -> None:
-        """httptools stopped in these bytes."""
-        if isinstance(stopped, httptools.HttpParserUpgrade):
-            rest = data[stopped.args[0] :]
-            if self.is_finished:
-                self.unread = rest
-            else:
-                self._continue_without_upgrade(rest)
-        elif not self.is_finished:
-            # Its reasons are constants; what was sent is not repeated, because it may contain a key.
-            logger.info("malformed HTTP request from %s: %s", self._peer, stopped)
-            self._refuse(f"malformed HTTP request: {stopped}")
-
     def _check_upgrade(self, incoming: IncomingRequest) -> None:
-        """Refuse a WebSocket or a tunnel; ignore other upgrades (some clients offer h2c with every first request)."""
-        protocols = incoming.request.headers.get("upgrade", "").lower()
-        if incoming.request.method == "CONNECT":
-            self._drop_body(incoming, Refusal(405, "method CONNECT is not supported"))
-            self._finish(incoming)
-        elif "websocket" not in protocols:
+        """Refuse a WebSocket that nothing takes; ignore other upgrades (some clients offer h2c with every first request)."""
+        if "websocket" not in incoming.request.headers.get("upgrade", "").lower():
             self._upgrade = incoming
-        else:
-            if incoming.handler is not None and incoming.handler.takes == "socket":
-                incoming.is_websocket = incoming.is_complete = True
-            elif incoming.refusal is None:
-                message = "WebSocket is not supported here; send a plain HTTP request"
-                self._drop_body(incoming, Refusal(426, message, headers={"upgrade": "HTTP/1.1"}))
+        elif incoming.handler is not None and incoming.handler.takes == "socket":
+            incoming.is_websocket = incoming.is_complete = True
             self._finish(incoming)
+        else:
+            message = "WebSocket is not supported here; send a plain HTTP request"
+            self._finish(incoming, Refusal(426, message, headers={"upgrade": "HTTP/1.1"}))
 
-    def _continue_without_upgrade(self, rest: bytes) -> None:
-        """httptools reads no body after the head of an upgrade; a new parser with the same framing does."""
-        incoming, self._upgrade = self._upgrade, None
+    def _continue_without_upgrade(self) -> None:
+        """httptools reads no body after the head of an upgrade; a new parser, after a head with the same framing, does."""
+        incoming = self._upgrade
         assert incoming is not None
-        framing = b"transfer-encoding: chunked" if incoming.length is None else b"content-length: %d" % incoming.length
         self._parser = httptools.HttpRequestParser(self)
-        self._skips_head = True
-        self._parser.feed_data(b"POST / HTTP/1.1\r\n%b\r\n\r\n" % framing)
-        self._skips_head = False
-        if rest and not self.is_finished:
-            try:
-                self._parser.feed_data(rest)
-            except (httptools.HttpParserUpgrade, httptools.HttpParserError) as error:
-                self._take_arrived()
-                self._stop_or_upgrade(rest, error)
+        if incoming.length != 0:
+            framing = (
+                b"transfer-encoding: chunked" if incoming.length is None else b"content-length: %d" % incoming.length
+            )
+            self._parser.feed_data(b"POST / HTTP/1.1\r\n%b\r\n\r\n" % framing)
+        self._upgrade = None
+        if incoming.length == 0:
+            self.on_message_complete()
 
-    def _refuse(self, problem: str, status: int = 400) -> None:
-        """Answer with an error and read nothing more."""
-        incoming = self.incoming
-        if incoming is not None and incoming.stream is not None:  # it is being answered: its body ends here
-            incoming.stream.on_failure(_cut_body())
-            self.incoming, self.is_finished = None, True
-            return
-        self._drop_body(incoming := incoming or IncomingRequest(self._request_without_head()), Refusal(status, problem))
-        self._finish(incoming)
-
-    def _request_without_head(self) -> ClientRequest:
-        return ClientRequest(
-            method="", path="", peer=self._peer, listener=self._service.name, request_id=next(self._service.ids)
+    def _without_head(self) -> IncomingRequest:
+        """A request whose head cannot be read."""
+        listener = self._listener
+        request = ClientRequest(
+            method="", path="", peer=self._peer, listener=listener.name, request_id=next(listener.ids)
         )
+        return IncomingRequest(request)
 
-    def _drop_body(self, incoming: IncomingRequest, refusal: Refusal) -> None:
-        application = self._service.application
+    def _refuse(self, incoming: IncomingRequest, refusal: Refusal) -> None:
+        """Answer a request with an error, and drop its body."""
+        application = self._listener.application
         incoming.refusal = response = application.refuse(incoming.request, refusal)
         if incoming.handler is not None:
             incoming.handler.end(response.status, response.error)
@@ -414,8 +388,10 @@ class RequestParser:
         incoming.decompressor = None
         incoming.release()
 
-    def _finish(self, incoming: IncomingRequest) -> None:
-        """The last request of the connection, which is not read to its end."""
+    def _finish(self, incoming: IncomingRequest, refusal: Refusal | None = None) -> None:
+        """The last request of the connection, which is not read to its end. With a `refusal`, it is refused unless it was."""
+        if refusal is not None and incoming.refusal is None:
+            self._refuse(incoming, refusal)
         self.incoming = None
         incoming.keeps_connection = False
         self.requests.append(incoming)
@@ -434,7 +410,7 @@ def _cut_body() -> TransportError:
 
 def _head_problem(version: str, headers: Mapping[str, str], coding: str | None) -> str:
     """What httptools accepts in a head and we do not."""
-    if version not in _VERSIONS:
+    if version not in VERSIONS:
         return "unsupported HTTP version"
     host = headers.get("host")
     if (host is None and version == "1.1") or (host is not None and REPEATED_HOST in host):

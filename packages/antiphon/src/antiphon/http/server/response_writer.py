@@ -11,43 +11,41 @@ import logging
 import time
 from abc import abstractmethod
 from http import HTTPStatus
+from typing import TYPE_CHECKING
 
-from antiphon.http.messages import CODEC, ERRORS, ClientRequest, Response, StreamSource, http_date, write_fields
-from antiphon.http.server.application import SERVER_HEADER, Refusal, Service
+from antiphon.http.messages import BODILESS, CODEC, ERRORS, Response, StreamSource, http_date, write_fields
+from antiphon.http.server.application import Refusal
 from antiphon.http.server.request_parser import IncomingRequest
+
+if TYPE_CHECKING:
+    from antiphon.http.server.listener import Listener
 
 logger = logging.getLogger("antiphon.http")
 
 _BATCH_BYTES, _BATCH_PIECES = 16 * 1024, 64
 """A piece of this size, or so many pieces, end the first batch of a stream: only what is written can be paused."""
 _LAST_CHUNK, _CHUNKED = b"0\r\n\r\n", "transfer-encoding: chunked\r\n"
-_WITHOUT_BODY = frozenset({204, 304})
 _STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n" for status in HTTPStatus}
 
 
 class ResponseWriter(asyncio.Protocol):
-    """The writing half of a connection. It is the `ResponseStream` of the response in progress."""
+    """The half of a connection that writes. It is the `ResponseStream` of the response in progress."""
 
     _transport: asyncio.Transport
 
-    def __init__(self, service: Service) -> None:
-        self._service = service
+    def __init__(self, listener: Listener) -> None:
+        self.listener = listener
         self._current: IncomingRequest | None = None  # the request that is answered
         self._source: StreamSource | None = None
         self._status = 0  # no reference to the response: that would be a cycle, by its source and the request
         self._is_streaming = self._is_chunked = False
         self._sends_body = True
         self._batch: list[bytes] = []  # the start of a stream, until this turn of the loop is over
-        self._is_draining = False
         self._closes = False  # after the current response
 
     @abstractmethod
     def _send(self, data: bytes) -> None:
         """Write the end of a response, and wait until all of it has left."""
-
-    @abstractmethod
-    def _fail(self, request: ClientRequest, failure: Refusal) -> None:
-        """Answer with an error instead."""
 
     def write(self, data: bytes) -> None:
         """Send more of a stream."""
@@ -73,16 +71,42 @@ class ResponseWriter(asyncio.Protocol):
         batch, self._batch = self._batch, []
         self._send(b"".join([*batch, last]))
 
+    def abort_stream(self) -> None:
+        """Truncate the stream."""
+        self._drop_source()
+        self._transport.abort()
+
+    def _start(self, source: StreamSource) -> None:
+        if not self._sends_body:
+            self._drop_source()
+            self.end_stream()
+            return
+        try:
+            source.start(self)
+        except Exception:
+            logger.exception("internal error while starting a stream")
+            self.abort_stream()
+        self._flush_batch()
+
+    def _drop_source(self, error: Exception | None = None) -> None:
+        source, self._source = self._source, None
+        if source is not None:
+            source.cancel(error)
+
     def _send_whole(self, response: Response) -> None:
         body = response.body
         assert isinstance(body, bytes), "it is not a stream"
-        framing = "" if response.status in _WITHOUT_BODY else f"content-length: {len(body)}\r\n"
+        if self._is_streaming:  # its head was sent early
+            self.write(body)
+            self.end_stream()
+            return
+        framing = "" if response.status in BODILESS else f"content-length: {len(body)}\r\n"
         try:
             head = self._head(response, framing)
         except ValueError:  # a header that no head can carry
             assert self._current is not None, "it is answered"
             logger.exception("internal error while answering a request")
-            self._fail(self._current.request, self._service.internal_error(self._current.request))
+            self._fail(self.listener.internal_error(self._current.request))
             return
         self._status = response.status
         self._send(head + body if self._sends_body and framing else head)
@@ -90,7 +114,8 @@ class ResponseWriter(asyncio.Protocol):
     def _begin_stream(self, response: Response) -> None:
         if self._is_streaming:
             return  # it was begun early
-        self._is_chunked = self._current is not None and not self._current.is_http_10
+        assert self._current is not None, "it is answered"
+        self._is_chunked = not self._current.is_http_10
         if not self._is_chunked:
             self._closes = True  # its end is that of the connection
         self._batch = [self._head(response, _CHUNKED if self._is_chunked else "")]
@@ -98,17 +123,17 @@ class ResponseWriter(asyncio.Protocol):
 
     def _head(self, response: Response, framing: str) -> bytes:
         headers, current = response.headers, self._current
-        if current is not None:
-            headers.setdefault("x-request-id", current.request.request_id)
-            headers.setdefault("server", SERVER_HEADER)
-            if "origin" in current.request.headers:
-                headers.update(self._service.application.page_headers(current.request))
+        assert current is not None, "it is answered"
+        headers.setdefault("x-request-id", current.request.request_id)
+        headers.setdefault("server", "antiphon")
+        if "origin" in current.request.headers:
+            headers.update(self.listener.application.page_headers(current.request))
         if headers.get("connection") == "close":
             self._closes = True
-        elif self._closes or self._is_draining or (current is not None and not current.is_complete):
+        elif self._closes or not current.is_complete:
             self._closes = True  # what has not arrived of a body is discarded, with all that follows
             headers["connection"] = "close"
-        elif current is not None and current.is_http_10:
+        elif current.is_http_10:
             headers["connection"] = "keep-alive"
         status_line = _STATUS_LINES.get(response.status) or f"HTTP/1.1 {response.status} \r\n"
         date = http_date(int(time.time()))
@@ -118,3 +143,17 @@ class ResponseWriter(asyncio.Protocol):
         batch, self._batch = self._batch, []
         if batch and not self._transport.is_closing():
             self._transport.write(b"".join(batch))
+
+    def _fail(self, failure: Refusal) -> None:
+        """Answer with an error instead; if the status was sent already, a truncated response is the only possible signal."""
+        self._closes = True
+        if self._is_streaming and not self._batch:
+            self.abort_stream()
+        else:
+            current = self._current
+            assert current is not None, "it is answered"
+            self._batch, self._is_streaming = [], False
+            response = self.listener.application.refuse(current.request, failure)
+            if current.handler is not None:
+                current.handler.end(response.status, response.error)
+            self._send_whole(response)

@@ -16,8 +16,8 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from antiphon.http.body import Hold
-from antiphon.http.messages import ClientRequest, Response
-from antiphon.http.server.application import Refusal
+from antiphon.http.messages import Response
+from antiphon.http.server.application import Limits, Refusal
 
 if TYPE_CHECKING:
     from wsproto.events import Event
@@ -50,42 +50,36 @@ class SocketSession(Protocol):
         """The client left. Nothing can be sent any more."""
 
 
-class SocketOpener(Protocol):
-    """A request handler that also has sessions for WebSockets."""
-
-    def open_socket(self, request: ClientRequest, socket: WebSocket) -> SocketSession:
-        """The session of a WebSocket that `request` has opened."""
-
-
 class WebSocket:
-    """One upgraded connection. `on_busy` is called when the session starts to answer, and when nothing is left to answer."""
+    """One upgraded connection. `hold` counts what came of a message that is not whole.
+
+    `on_busy` is called when the session starts to answer, and when nothing is left to answer.
+    """
 
     def __init__(
         self,
         transport: asyncio.Transport,
-        *,
-        max_bytes: int,
-        ping_seconds: float,
+        limits: Limits,
+        hold: Hold,
         on_busy: Callable[[bool], None],
-        new_hold: Callable[[], Hold],
     ) -> None:
         from wsproto import ConnectionType
         from wsproto.connection import Connection
 
         self.set_busy = on_busy
-        self.max_bytes = max_bytes
+        self._max_bytes = limits.max_body_bytes
         self._transport = transport
         self._protocol = Connection(ConnectionType.SERVER)
         self._session: SocketSession | None = None
         self._message = bytearray()
-        self._hold = new_hold()
+        self._hold = hold
         self._refusal = ""  # why the rest of the message is not kept
         self._unsent: list[Hold] = []  # of messages whose answers the client has not taken
         self._is_closing = self._is_paused = False
-        self._ping_seconds = ping_seconds
+        self._ping_seconds = limits.ping_seconds
         self._is_alive = True
         self._loop = asyncio.get_running_loop()
-        self._timer = self._loop.call_later(ping_seconds, self._ping)
+        self._timer = self._loop.call_later(limits.ping_seconds, self._ping)
 
     def open(self, session: SocketSession) -> None:
         """Pass messages to `session` from now on."""
@@ -181,8 +175,8 @@ class WebSocket:
 
     def _on_text(self, text: str, *, is_whole: bool) -> None:
         data = text.encode()
-        if len(self._message) + len(data) > self.max_bytes:
-            self.close(TOO_BIG, f"message exceeds {self.max_bytes:,} bytes (max_body_bytes)")
+        if len(self._message) + len(data) > self._max_bytes:
+            self.close(TOO_BIG, f"message exceeds {self._max_bytes:,} bytes (max_body_bytes)")
             return
         if not self._refusal and (refusal := self._hold.grow(len(data))):
             self._drop_message()

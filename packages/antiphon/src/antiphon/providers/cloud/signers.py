@@ -3,7 +3,7 @@
 A request is wrapped for its host, signed and sent. If the host rejects the token, or the time of the signature, it is signed and
 sent once more; a second rejection is the answer. Retries and other keys are decided by the engine, and each attempt is signed
 again. What a key adds is the work of its signer: a `HeaderSigner` adds headers with a token (`command:`, `entra:`, `google:`), a
-`SignatureSigner` the signature of AWS (`aws:`). `sign` never blocks the event loop: files are read, commands run and tokens
+`SignatureSigner` the signature of AWS (`aws:`). Nothing here blocks the event loop: files are read, commands run and tokens
 fetched elsewhere, and not once per request.
 """
 
@@ -51,27 +51,21 @@ _MIN_CLOCK_DIFFERENCE = 120.0
 
 
 class Authentication:
-    """Sends the requests of one provider."""
+    """Sends the requests of one provider. `references` are the token sources among its keys. Raises `CredentialError`."""
 
-    def __init__(self, preset: Preset, signers: Mapping[str, Signer[Any]], transport: Transport) -> None:
-        self._preset = preset
-        self._signers = signers
-        self._transport = transport
-
-    @classmethod
-    def create(
-        cls,
+    def __init__(
+        self,
         preset: Preset,
         references: Iterable[str],
         transport: Transport,
         *,
-        environ: Mapping[str, str] | None = None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> Authentication:
-        """The one for a provider and the token sources among its keys. Raises `CredentialError`."""
-        environ = os.environ if environ is None else environ
-        signers = {reference: make_signer(reference, preset, environ=environ, clock=clock) for reference in references}
-        return cls(preset, signers, transport)
+        environ: Mapping[str, str] | None,
+        clock: Callable[[], float],
+    ) -> None:
+        self._preset = preset
+        self._transport = transport
+        known = os.environ if environ is None else environ
+        self._signers = {each: make_signer(each, preset, environ=known, clock=clock) for each in references}
 
     @property
     def secrets(self) -> tuple[str, ...]:
@@ -85,26 +79,26 @@ class Authentication:
         signer = None if key is None else self._signers.get(key)
         if signer is None:
             return await unwrap_response(await self._transport.send(request))
-        signed = await self.sign(request, key)
-        response = await self._transport.send(signed)
-        if response.status >= 400 and request.stream is None and signer.learn_from_rejection(signed, response):
+        token = await signer.tokens.get()
+        response = await self._transport.send(signer.sign(request, token))
+        if response.status >= 400 and request.stream is None and signer.learn_from_rejection(token, response):
             response.abort()
             message = f"{request.host} refused the signature (status {response.status}); it was signed again"
             request.resends.append(TransportError(message, "signed_again"))
-            response = await self._transport.send(await self.sign(request, key))
+            response = await self._transport.send(signer.sign(request, await signer.tokens.get()))
         return await unwrap_response(response)
 
-    async def sign(self, request: HttpRequest, key: str | None) -> HttpRequest:
-        """The request with what the key adds to it. Raises `CredentialError`."""
-        signer = None if key is None else self._signers.get(key)
-        return request if signer is None else await signer.sign(request)
+    async def check(self, key: str) -> None:
+        """Raise `CredentialError` if the key names a token source that gives no token."""
+        if signer := self._signers.get(key):
+            await signer.tokens.get()
 
 
 class Signer(ABC, Generic[T]):
-    """Signs the requests of one key, with the tokens of a source. `name` is for the log."""
+    """Signs the requests of one key, with the `tokens` of a source. `name` is for the log."""
 
     def __init__(self, name: str, source: TokenSource[T], clock: Callable[[], float]) -> None:
-        self._cache: TokenCache[T] = TokenCache(name, source.fetch, clock=clock)
+        self.tokens: TokenCache[T] = TokenCache(name, source.fetch, clock=clock)
 
     @property
     @abstractmethod
@@ -112,11 +106,11 @@ class Signer(ABC, Generic[T]):
         """Every value that must not be shown, in use now or lately."""
 
     @abstractmethod
-    async def sign(self, request: HttpRequest) -> HttpRequest:
-        """The request with what proves who sends it. Raises `CredentialError`."""
+    def sign(self, request: HttpRequest, token: T) -> HttpRequest:
+        """The request with what proves who sends it. Raises `TokenError` if it cannot be signed."""
 
     @abstractmethod
-    def learn_from_rejection(self, signed: HttpRequest, response: HttpResponse) -> bool:
+    def learn_from_rejection(self, token: T, response: HttpResponse) -> bool:
         """Whether the host rejected the token or the time of the signature, and another signature may be accepted."""
 
 
@@ -125,18 +119,15 @@ class HeaderSigner(Signer[Mapping[str, str]]):
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        return tuple(value.rpartition(" ")[2] for headers in self._cache.recent for value in headers.values())
+        return tuple(value.rpartition(" ")[2] for headers in self.tokens.recent for value in headers.values())
 
-    async def sign(self, request: HttpRequest) -> HttpRequest:
-        return structs.replace(request, headers={**request.headers, **await self._cache.get()})
+    def sign(self, request: HttpRequest, token: Mapping[str, str]) -> HttpRequest:
+        return structs.replace(request, headers={**request.headers, **token})
 
-    def learn_from_rejection(self, signed: HttpRequest, response: HttpResponse) -> bool:
-        used = self._cache.current
-        if response.status != 401:
-            return False
-        if used is not None and used.items() <= signed.headers.items():
-            self._cache.discard(used)
-        return True
+    def learn_from_rejection(self, token: Mapping[str, str], response: HttpResponse) -> bool:
+        if response.status == 401:
+            self.tokens.discard(token)
+        return response.status == 401
 
 
 class SignatureSigner(Signer[AwsKeys]):
@@ -149,17 +140,16 @@ class SignatureSigner(Signer[AwsKeys]):
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        values = (value for keys in self._cache.recent for value in (keys.secret_key, keys.session_token))
+        values = (value for keys in self.tokens.recent for value in (keys.secret_key, keys.session_token))
         return tuple(filter(None, values))
 
-    async def sign(self, request: HttpRequest) -> HttpRequest:
+    def sign(self, request: HttpRequest, token: AwsKeys) -> HttpRequest:
         if request.stream is not None:
             raise TokenError("aws: an upload cannot be signed while it arrives; use an API key for files and batches")
-        keys = await self._cache.get()
         origin, target = parse_url(request.url)
         headers = {name.lower(): value for name, value in request.headers.items()}
         added = sign(
-            keys,
+            token,
             method=request.method,
             host=headers.get("host", origin.authority),
             target=target,
@@ -171,14 +161,11 @@ class SignatureSigner(Signer[AwsKeys]):
         )
         return structs.replace(request, headers={**request.headers, **added})
 
-    def learn_from_rejection(self, signed: HttpRequest, response: HttpResponse) -> bool:
+    def learn_from_rejection(self, token: AwsKeys, response: HttpResponse) -> bool:
         if response.status not in (400, 401, 403):
             return False
-        error = error_type(response.headers)
-        keys = self._cache.current
-        if error in _EXPIRED_KEYS:
-            if keys is not None and f"Credential={keys.access_key}/" in signed.headers["authorization"]:
-                self._cache.discard(keys)
+        if error_type(response.headers) in _EXPIRED_KEYS:
+            self.tokens.discard(token)
             return True
         ahead = clock_difference(response.headers.get("date", ""))
         if "date" in response.headers and abs(ahead - self._ahead) > _MIN_CLOCK_DIFFERENCE:

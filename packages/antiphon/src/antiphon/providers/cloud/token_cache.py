@@ -68,11 +68,6 @@ class TokenCache(Generic[T]):
         self._refresh: tuple[asyncio.AbstractEventLoop, asyncio.Task[T]] | None = None
         self._retry_at = -inf
 
-    @property
-    def current(self) -> T | None:
-        """The token in use; None before the first."""
-        return None if self._held is None else self._held.value
-
     async def get(self) -> T:
         """A valid token. Raises `TokenError`."""
         held = self._held

@@ -15,7 +15,7 @@ import configparser
 import os
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from functools import partial
 from importlib import import_module
@@ -29,7 +29,8 @@ from antiphon.errors import CredentialError, StoreBusy
 from antiphon.providers.cloud.sigv4 import AwsKeys
 from antiphon.providers.cloud.token_cache import Fetched, TokenError
 from antiphon.providers.keys.command import Command, as_timestamp, parse_command, run_command
-from antiphon.providers.keys.secret import Credential
+from antiphon.providers.keys.secret import Credential, is_reference
+from antiphon.providers.presets import Preset, first_set_variable
 from antiphon.threads import Threads
 from antiphon.wire.output import ErrorKind
 
@@ -93,6 +94,12 @@ def require_library(module: str, extra: str, what: str) -> None:
         raise CredentialError(f"{what} needs the package {module}; run pip install 'antiphon[{extra}]'")
 
 
+def _refuse_literal_keys(source: str, options: Mapping[str, str], names: Iterable[str]) -> None:
+    for name in names:
+        if name in options and not is_reference(options[name]):
+            raise CredentialError(f"{source} {name} contains a literal key; use {name}=env:NAME or {name}=file:PATH")
+
+
 class AwsSource(TokenSource[AwsKeys]):
     """The keys that sign requests to AWS. `region` is for the token service."""
 
@@ -101,9 +108,7 @@ class AwsSource(TokenSource[AwsKeys]):
         self._region = region
         self._environ = environ
         self._process: Command | None = parse_command(options["process"]) if "process" in options else None
-        for name in ("id", "secret", "token"):
-            if name in options and not options[name].startswith(("env:", "file:")):
-                raise CredentialError(f"aws: {name} contains a literal key; use {name}=env:NAME or {name}=file:PATH")
+        _refuse_literal_keys(AWS, options, ("id", "secret", "token"))
         if ("id" in options) != ("secret" in options):
             raise CredentialError("aws: id and secret belong together; set both")
         if self._process is None and "id" not in options and self._static_keys() is None:
@@ -181,11 +186,6 @@ def _keys_of_command(command: Command, environ: Mapping[str, str]) -> Fetched[Aw
         raise TokenError(f"aws: {command.display_name} answered without AccessKeyId and SecretAccessKey")
     moment = as_timestamp(fields.get("Expiration"))
     return Fetched(AwsKeys(*map(str, values)), _STATIC_SECONDS if moment is None else moment - time.time())
-
-
-def profile_region(environ: Mapping[str, str], profile: str = "") -> str:
-    """The region of a profile in `~/.aws/config`; empty if it has none."""
-    return _read_profile(profile, environ).get("region", "")
 
 
 def _read_profile(profile: str, environ: Mapping[str, str]) -> dict[str, str]:
@@ -287,6 +287,28 @@ def find_google_project(place: str, environ: Mapping[str, str]) -> str:
     return project if isinstance(project, str) else ""
 
 
+def find_settings(
+    preset: Preset, given: Mapping[str, str], keys: Iterable[str], environ: Mapping[str, str]
+) -> dict[str, str]:
+    """The value of each setting of a preset (region, project, …), in this order: given, from a variable, or from a file of the
+    SDK of its keys; empty where there is none."""
+    found = dict(given)
+    for setting in preset.settings:
+        if not found.get(setting.name):
+            variable = first_set_variable(setting.variables, environ)
+            found[setting.name] = environ.get(variable, "").strip() or _setting_in_files(setting.name, keys, environ)
+    return found
+
+
+def _setting_in_files(setting: str, keys: Iterable[str], environ: Mapping[str, str]) -> str:
+    for key in keys:
+        if setting == "region" and key.startswith(AWS):
+            return _read_profile(key.partition("profile=")[2].partition(",")[0], environ).get("region", "")
+        if setting == "project" and key.startswith(GOOGLE):
+            return find_google_project(key.removeprefix(GOOGLE), environ)
+    return ""
+
+
 class EntraSource(TokenSource[Mapping[str, str]]):
     """Tokens of Microsoft Entra ID for one scope, such as `https://cognitiveservices.azure.com/.default`."""
 
@@ -300,9 +322,7 @@ class EntraSource(TokenSource[Mapping[str, str]]):
             self._options["certificate_password"] = password
         if not self._options and "managed" not in options:
             self._options = _entra_variables(environ)
-        for name in ("secret", "certificate_password"):
-            if (written := self._options.get(name)) and not written.startswith(("env:", "file:")):
-                raise CredentialError(f"entra: {name} contains a literal key; use {name}=env:NAME or {name}=file:PATH")
+        _refuse_literal_keys(ENTRA, self._options, ("secret", "certificate_password"))
         for value, name in ((self._tenant, "tenant"), (self._client, "client")):
             if self._options and not value:
                 raise CredentialError(

@@ -8,7 +8,7 @@ to a provider: its response is passed on unread.
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from functools import cache, partial
 from time import monotonic
@@ -38,7 +38,6 @@ from antiphon.providers.engine.reply import (
     retry_after,
 )
 from antiphon.providers.keys.ring import KeyLease
-from antiphon.providers.retry import RetryPolicy, RetrySettings
 from antiphon.wire import Format
 from antiphon.wire.delta import Assembler, Failed, Finished, ModelOutputDelta, PartStarted, is_visible
 from antiphon.wire.output import NOT_AN_ANSWER, ModelOutput, ProviderError
@@ -76,6 +75,8 @@ class UpstreamRequest(Struct):
 
     first_error: ClassVar[int] = 300
     """From this status on a response is an error."""
+    takes_keys_in_order: ClassVar[bool] = False
+    """Whether the first usable key is taken, and not the next one in turn."""
     provider: Provider
     model: str
     url: str
@@ -97,15 +98,9 @@ class UpstreamRequest(Struct):
     """The last response with an error status."""
 
     @property
-    def settings(self) -> RetrySettings:
-        """What the provider allows."""
-        settings = self.provider.retry_settings
-        return structs.replace(settings, preferred_key=self.preferred_key) if self.preferred_key else settings
-
-    @property
-    def sleep(self) -> Callable[[float], Awaitable[object]]:
-        """How waits are spent."""
-        return self.provider.sleep
+    def is_repeatable(self) -> bool:
+        """Whether it may be sent again: repeating it is harmless."""
+        return True
 
     def attempt(self, lease: KeyLease | None, time_left: float | None, report: CallReport) -> UpstreamAttempt:
         """Another attempt with this key."""
@@ -136,18 +131,15 @@ class ForwardedRequest(UpstreamRequest):
     """
 
     first_error: ClassVar[int] = 400
+    takes_keys_in_order: ClassVar[bool] = True
     method: str = "POST"
     stream: AsyncIterator[bytes] | None = None
     stream_length: int | None = None
     holds: bool = False
 
     @property
-    def settings(self) -> RetrySettings:
-        """What the provider allows, with its keys in order; one attempt unless repeating the request is harmless."""
-        settings = structs.replace(super().settings, takes_keys_in_order=True)
-        if self.stream is None and self.method in ("GET", "HEAD"):
-            return settings
-        return structs.replace(settings, policy=RetryPolicy(retries=0, rotations=0))
+    def is_repeatable(self) -> bool:
+        return self.stream is None and self.method in ("GET", "HEAD")
 
     def attempt(self, lease: KeyLease | None, time_left: float | None, report: CallReport) -> UpstreamAttempt:
         """Another attempt with this key."""
@@ -174,13 +166,10 @@ class UpstreamAttempt(Struct, eq=False):
     status: int | None = None
     headers: Mapping[str, str] = MappingProxyType({})
     error: ProviderError | None = None
+    should_retry: str | None = None
+    """The provider's own advice (`x-should-retry`), once it failed."""
     index: int | None = None
     """The place of its record in the report."""
-
-    @property
-    def should_retry(self) -> str | None:
-        """The provider's own advice (`x-should-retry`)."""
-        return self.headers.get("x-should-retry")
 
     async def run(self) -> Outcome:
         """Send it, and read the response as far as it has to be judged: the reply, and why it is not an answer."""
@@ -197,15 +186,14 @@ class UpstreamAttempt(Struct, eq=False):
             if not 200 <= response.status < prepared.first_error:
                 problem = await self._read_error(response)
             elif prepared.streams:
-                started = StreamReply([], [], response.headers, ResponseReader(self.wire), response, self)
-                started.restorer = prepared.restorer
+                started = StreamReply(ResponseReader(self.wire), response, response, self, prepared.restorer)
                 if prepared.holds:
                     await _read_until_visible(started)
                 reply, problem = started, started.problem
             elif prepared.assembles:
                 reply = await self._assembled(response)
             else:
-                reply = WholeReply(await read_bounded(response, _MAX_RESPONSE_BYTES), response.headers)
+                reply = WholeReply(await read_bounded(response, _MAX_RESPONSE_BYTES))
         except TransportError as lost:
             problem = error_from_transport(lost) if response is None else error_from_transport(lost, "stream_cut")
         except UpstreamFailed as failure:
@@ -224,14 +212,13 @@ class UpstreamAttempt(Struct, eq=False):
     def _judge(self, reply: WholeReply) -> ProviderError | None:
         """Why a whole body is not an answer; None if it is one, and then its content is read."""
         data, read = reply.body, self.prepared.read
-        if data[:1] != b"{" or b'"error"' in data[:2048]:  # does not look like an answer: parse it
-            if data.strip() == b"{}":
-                return EMPTY_RESPONSE
+        is_object = data[:1] == b"{" and b'"error"' not in data[:2048]
+        if (not is_object or len(data) < 8) and data.strip() == b"{}":
+            return EMPTY_RESPONSE
+        if not is_object:  # does not look like an answer: parse it
             last = read_whole(self.wire, data)[-1]
             if isinstance(last, Failed):
                 return last.error
-        elif len(data) < 8 and data.strip() == b"{}":
-            return EMPTY_RESPONSE
         if read is None:
             return None
         try:
@@ -256,6 +243,7 @@ class UpstreamAttempt(Struct, eq=False):
         """Report the failure to the key, once. The error comes back without secrets, with the delay the provider asks for."""
         if self.error is not None:
             return self.error
+        self.should_retry = self.headers.get("x-should-retry")
         delay = retry_after(self.headers, error) if self.status is not None else None
         error = error if delay is None else structs.replace(error, retry_after=delay)
         self.error = error = self.provider.scrub(error)
@@ -311,8 +299,7 @@ class UpstreamAttempt(Struct, eq=False):
 
     async def _assembled(self, response: HttpResponse) -> WholeReply:
         """The answer in a stream. Nothing of it was shown, so an error anywhere in it may be followed by another attempt."""
-        reply = StreamReply([], [], response.headers, ResponseReader(self.wire), response)
-        reply.pieces = _limited(response, _MAX_RESPONSE_BYTES)
+        reply = StreamReply(ResponseReader(self.wire), response, _limited(response, _MAX_RESPONSE_BYTES))
         assembler, has_visible = Assembler(), False
         async with aclosing(reply.batches()) as batches:
             async for batch in batches:
@@ -322,7 +309,7 @@ class UpstreamAttempt(Struct, eq=False):
         error = assembler.error if has_visible or assembler.error is not None else EMPTY_RESPONSE
         if error is not None:
             raise UpstreamFailed(error)
-        return WholeReply(b"", response.headers, assembler.output)
+        return WholeReply(b"", assembler.output)
 
 
 async def _read_until_visible(reply: StreamReply) -> None:

@@ -6,44 +6,37 @@ the bytes of a provider are. A client that writes no attempt into the report get
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator
 from time import perf_counter
 from typing import ClassVar
 
 from msgspec import Struct, structs
 
-from antiphon.history import ContextEntry
-from antiphon.providers.call import Attempt, CallReport, ProviderCallOptions
-from antiphon.providers.client import ProviderClient
+from antiphon.providers.call import Attempt, CallReport
 from antiphon.providers.engine.reply import CUT_STREAM, EMPTY_RESPONSE, Outcome, Reply
 from antiphon.providers.keys.ring import KeyLease
-from antiphon.providers.retry import ONE_ATTEMPT
+from antiphon.providers.retry import Upstream
 from antiphon.providers.routes import Target
 from antiphon.wire.delta import Failed, Finished, ModelOutputDelta, is_visible
 from antiphon.wire.output import ProviderError
 
 
 class ClientCall(Struct, eq=False, frozen=True):
-    """A call of `client`, prepared. `client` may be an error: it could not be set up."""
+    """A call of a client: the deltas that it will bring."""
 
     target: Target
-    client: ProviderClient | ProviderError
-    context: Sequence[ContextEntry]
-    options: ProviderCallOptions
+    deltas: AsyncIterator[ModelOutputDelta]
 
-    settings: ClassVar = ONE_ATTEMPT
+    provider: ClassVar = Upstream()
+    is_repeatable: ClassVar = False
     streams: ClassVar = True
-    sleep = staticmethod(asyncio.sleep)
+    takes_keys_in_order: ClassVar = False
+    preferred_key: ClassVar = ""
 
     def attempt(self, lease: KeyLease | None, time_left: float | None, report: CallReport) -> ClientAttempt:
         """The one attempt."""
         del lease, time_left
-        client = self.client
-        if isinstance(client, ProviderError):
-            return ClientAttempt(self.target, _failed(client), report)
-        deltas = client.call_model(self.context, self.options)
-        return ClientAttempt(self.target, deltas, report)
+        return ClientAttempt(self.target, self.deltas, report)
 
 
 class ClientAttempt:
@@ -123,5 +116,6 @@ class ClientAttempt:
         self.close()
 
 
-async def _failed(error: ProviderError) -> AsyncIterator[ModelOutputDelta]:
+async def failed_deltas(error: ProviderError) -> AsyncIterator[ModelOutputDelta]:
+    """Those of a client that could not be set up."""
     yield Failed(error)

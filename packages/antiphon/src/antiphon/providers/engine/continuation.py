@@ -36,15 +36,18 @@ class Continuation:
     """What was shown of one answer so far."""
 
     def __init__(self) -> None:
-        self._shown: list[str] = []
+        self.has_usage = False
+        """Whether the answer that is read now has reported its usage."""
+        self.is_prefilled = False
+        """Whether it continues the shown text as a prefix."""
         self._seen: list[ModelOutputDelta] = []  # without the text of parts
         self._texts: dict[int, list[str]] = {}
         self._is_text_only = True
         self._open: int | None = None  # the part that grows
         self._open_is_text = False
         self._next_index = 0
-        self._reported: TokenUsage | None = None  # of the answer that is read now
-        self._earlier: TokenUsage | None = None  # of those before
+        self._usage: TokenUsage | None = None  # as the reader knows it
+        self._earlier: TokenUsage | None = None  # that of the answers before the one that is read now
         self._is_continued = False
         self._expected = ""  # shown text that the answer has to begin with
         self._repeated = 0  # how much of it the answer has
@@ -55,7 +58,11 @@ class Continuation:
     @property
     def text(self) -> str:
         """The text that was shown."""
-        return "".join(self._shown)
+        pieces: list[str] = []
+        for delta in self._seen:
+            if isinstance(delta, PartStarted) and isinstance(delta.part, Text):
+                pieces += (delta.part.text, *self._texts.get(delta.index, ()))
+        return "".join(pieces)
 
     @property
     def shown(self) -> list[ModelOutputDelta]:
@@ -68,11 +75,6 @@ class Continuation:
         return deltas
 
     @property
-    def has_usage(self) -> bool:
-        """Whether the answer that is read now has reported its usage."""
-        return self._reported is not None
-
-    @property
     def _is_repeating(self) -> bool:
         """Whether the answer has not come to the end of the shown text yet."""
         return self._repeated < len(self._expected)
@@ -83,10 +85,8 @@ class Continuation:
 
     def begin(self, *, is_prefilled: bool) -> None:
         """The answer of another target follows. `is_prefilled`: it continues `text`, without white space at its end."""
-        self._is_continued = True
-        if self._reported is not None:
-            self._earlier = self._reported if self._earlier is None else self._earlier + self._reported
-            self._reported = None
+        self._is_continued, self.is_prefilled = True, is_prefilled
+        self._earlier, self.has_usage = self._usage, False
         text = self.text
         self._expected, self._repeated = "" if is_prefilled else text, 0
         self._overlap = text[len(text.rstrip()) :] if is_prefilled else ""
@@ -96,48 +96,46 @@ class Continuation:
         """What the reader gets of these deltas. If the last is `Failed`, nothing follows."""
         if not self._is_continued:
             for delta in deltas:
-                self._watch(delta)
+                self._note(delta)
             return deltas
         passed: list[ModelOutputDelta] = []
         for delta in deltas:
-            passed += self._continue(delta)
+            continued = self._continue(delta)
+            for shown in continued:
+                self._note(shown)
+            passed += continued
             if passed and isinstance(passed[-1], Failed):
                 break
         return passed
 
-    def _watch(self, delta: ModelOutputDelta) -> None:
-        if not self._is_text_only:  # nothing can finish it
-            self._seen, self._texts = [], {}
-            return
+    def _note(self, delta: ModelOutputDelta) -> None:
+        """The reader gets this delta."""
         if isinstance(delta, PartDelta):
-            self._texts.setdefault(delta.index, []).append(delta.text)
-            if self._open_is_text and delta.index == self._open:
-                self._shown.append(delta.text)
+            if self._is_text_only:
+                self._texts.setdefault(delta.index, []).append(delta.text)
             return
         self._seen.append(delta)
         if isinstance(delta, PartStarted):
-            self._open, self._open_is_text = delta.index, isinstance(delta.part, Text)
             self._next_index = max(self._next_index, delta.index + 1)
-            if isinstance(delta.part, Text):
-                self._shown.append(delta.part.text)
-            elif not isinstance(delta.part, Thinking):
+            if isinstance(delta.part, Text | Thinking) and not delta.candidate:
+                self._open, self._open_is_text = delta.index, isinstance(delta.part, Text)
+            else:
                 self._is_text_only = False
-            if delta.candidate:
-                self._is_text_only = False
-        elif isinstance(delta, PartEnded):
-            if delta.index == self._open:
-                self._open = None
+        elif isinstance(delta, PartEnded) and delta.index == self._open:
+            self._open = None
         elif isinstance(delta, UsageReported):
-            self._reported = delta.usage
+            self._usage, self.has_usage = delta.usage, True
         elif isinstance(delta, Finished):
             self._is_text_only = False  # it is complete
+        if not self._is_text_only:  # nothing can finish it
+            self._seen, self._texts = [], {}
 
     def _continue(self, delta: ModelOutputDelta) -> list[ModelOutputDelta]:
+        """What the reader gets of a delta of another target."""
         match delta:
             case Started():
                 return []
             case UsageReported(usage):
-                self._reported = usage
                 return [UsageReported(usage if self._earlier is None else self._earlier + usage)]
             case PartStarted(index, part, candidate):
                 if candidate:
@@ -150,10 +148,8 @@ class Continuation:
                     return []
                 if self._is_repeating:
                     return [Failed(_DIFFERENT)]
-                self._is_text_only = False
                 self._places[index] = self._next_index
-                self._next_index += 1
-                return [*self._end_part(), structs.replace(delta, index=self._next_index - 1)]
+                return [*self._end_part(), structs.replace(delta, index=self._next_index)]
             case PartDelta(index, text) if index in self._is_text:
                 return self._add_text(text)
             case PartEnded(index) if index in self._is_text:
@@ -166,7 +162,6 @@ class Continuation:
             case Finished(candidate=candidate):
                 if self._is_repeating or candidate:
                     return [Failed(_DIFFERENT)]
-                self._is_text_only = False
                 return [*self._end_part(), delta]
         return [delta]
 
@@ -185,15 +180,10 @@ class Continuation:
             text = text[size:]
         if not text:
             return []
-        begun: list[ModelOutputDelta] = []
-        if self._open is None or not self._open_is_text:
-            begun = [*self._end_part(), PartStarted(self._next_index, Text(""))]
-            self._open, self._open_is_text = self._next_index, True
-            self._next_index += 1
-        self._shown.append(text)
-        assert self._open is not None
-        return [*begun, PartDelta(self._open, text)]
+        if self._open is not None and self._open_is_text:
+            return [PartDelta(self._open, text)]
+        index = self._next_index
+        return [*self._end_part(), PartStarted(index, Text("")), PartDelta(index, text)]
 
     def _end_part(self) -> list[ModelOutputDelta]:
-        index, self._open = self._open, None
-        return [] if index is None else [PartEnded(index)]
+        return [] if self._open is None else [PartEnded(self._open)]

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, Literal, TypeAlias
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from antiphon.errors import AntiphonError
 from antiphon.http.body import read_bounded
@@ -32,7 +32,6 @@ _MAX_NAMES = 2_000
 _KEY_PATHS = {"openrouter": "/key"}
 """Endpoints that tell about a key, of hosts whose list of models needs none."""
 _DEPLOYMENT = re.compile(r"/deployments/[^/]+$")
-_DEPLOYMENT_IN_PATH = "/deployments/{model}"
 _REJECTIONS = ("authentication", "permission", "billing")
 
 
@@ -40,7 +39,6 @@ class ModelListReply(Struct, frozen=True, kw_only=True):
     """What a host answered to a request for its models. `status` is None if it did not answer; `problem` then says why."""
 
     status: int | None = None
-    headers: Mapping[str, str] = {}
     body: bytes = b""
     problem: str = ""
     has_no_token: bool = False
@@ -63,28 +61,24 @@ class KeyTrial(Struct, frozen=True, kw_only=True):
     status: int | None = None
 
 
-def models_url(preset: Preset, base_url: str, api_version: str = "", *, endpoint: str = "/models") -> str | None:
+def models_url(preset: Preset, endpoint: str = "/models") -> str | None:
     """Where a host lists its models; None if it is not known to list them."""
     if preset.serves_only_generation:
         return None
     if preset.models_path and endpoint == "/models":
-        return preset.url_at_root(preset.models_path, base_url)
+        return preset.url_at_root(preset.models_path)
     if preset.format == "anthropic":
-        return structs.replace(preset, path=f"/v1{endpoint}", paths=()).url_for(base_url, "", api_version)
+        return preset.at_path(f"/v1{endpoint}").url_for()
     if preset.format in ("gemini", "gemini-interactions"):
         version = re.match(r"/v\d\w*(?=/(?:models/|interactions))", preset.path)
         if version is None:
             return None
-        return structs.replace(preset, path=f"{version[0]}{endpoint}", paths=()).url_for(base_url, "", api_version)
+        return preset.at_path(f"{version[0]}{endpoint}").url_for()
     if not any(name in preset.path for name in ("/chat/completions", "/responses")):
         return None
-    base, mark, query = base_url.partition("?")
-    listing = structs.replace(
-        preset,
-        path=preset.path.replace(_DEPLOYMENT_IN_PATH, ""),
-        paths=tuple((pattern, path.replace(_DEPLOYMENT_IN_PATH, "")) for pattern, path in preset.paths),
-    )
-    return listing.url_beside(endpoint, _DEPLOYMENT.sub("", base.rstrip("/")) + mark + query, "", api_version)
+    base, mark, query = preset.base_url.partition("?")
+    host = preset.at_host(_DEPLOYMENT.sub("", base.rstrip("/")) + mark + query)
+    return host.beside_deployments().beside(endpoint).url_for()
 
 
 async def fetch_models(
@@ -94,7 +88,7 @@ async def fetch_models(
 
     Raises `ValueError` with the reason, which contains no secret.
     """
-    url = models_url(provider.preset, provider.base_url, provider.api_version)
+    url = models_url(provider.preset)
     if url is None:
         raise ValueError("the host has no list of models")
     reply = await request_models(provider, url, timeouts=timeouts)
@@ -125,13 +119,13 @@ async def request_models(
         return ModelListReply(problem=failure.error.message, has_no_token=True)
     except AntiphonError as error:
         return ModelListReply(problem=str(error))
-    return ModelListReply(status=response.status, headers=response.headers, body=body)
+    return ModelListReply(status=response.status, body=body)
 
 
 async def try_key(provider: Provider, source: str) -> KeyTrial:
     """What the provider says to its key, which comes from `source` (`env:NAME`)."""
     endpoint = _KEY_PATHS.get(provider.preset.name, "/models")
-    url = models_url(provider.preset, provider.base_url, provider.api_version, endpoint=endpoint)
+    url = models_url(provider.preset, endpoint)
     if url is None and provider.has_tokens:
         return await _try_token(provider)
     if url is None:

@@ -23,9 +23,9 @@ from antiphon.providers.engine.reply import UpstreamFailed
 from antiphon.providers.keys.ring import KeyLease, KeyRing
 from antiphon.providers.keys.secret import is_token_source, read_headers, scrub
 from antiphon.providers.presets import Preset
-from antiphon.providers.retry import RetryPolicy, RetrySettings
+from antiphon.providers.retry import RetryPolicy, Upstream
 from antiphon.wire import formats
-from antiphon.wire.capabilities import CapabilityTable, capabilities_for
+from antiphon.wire.capabilities import Capabilities, CapabilityTable, capabilities_for
 from antiphon.wire.openai_chat.dialects import DIALECTS, OPENAI_ITSELF
 from antiphon.wire.output import ErrorKind, ProviderError
 
@@ -39,7 +39,7 @@ _PLAIN_DIALECTS = frozenset({"openai", "azure", "compatible"})
 _GEMINI_CALLS = (":streamGenerateContent?alt=sse", ":generateContent")
 
 
-class Provider:
+class Provider(Upstream):
     """One upstream. `keys` holds its keys; None if it needs none. Values of `headers` may be `env:NAME` or `file:PATH`."""
 
     def __init__(
@@ -62,25 +62,27 @@ class Provider:
         fraction: Callable[[], float] = random_fraction,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
+        super().__init__(keys=keys, timeouts=timeouts, retry=retry, clock=clock, fraction=fraction, sleep=sleep)
         self.name = name
-        self.preset = preset
+        self.preset = preset.at_host(base_url, api_version)
+        """With the base URL and the version that are used."""
         self.format = preset.format
         self.wire = formats[preset.format]
+        dialect = DIALECTS.get(preset.dialect or "compatible") if self.format == "openai-chat" else None
+        self.reports_stream_usage = dialect is not None and dialect.has_stream_options
+        """Whether the usage of a stream can be requested (`include_usage` of Chat Completions)."""
         is_plain = (preset.dialect or "compatible") in _PLAIN_DIALECTS
         self.accepts_unchanged_bodies = is_plain if self.format == "openai-chat" else not preset.dialect
         """Whether a body of its format can be sent unchanged: the host has no dialect of its own."""
         self.streams_only = preset.streams_only
         self.base_url = base_url
-        self.keys = keys
         self.transport = transport
-        self.api_version = api_version
         self.holds_streams = holds_streams
         """Whether the gateway holds back a stream until its first visible event, so that a fallback is possible."""
         self.capabilities = capabilities
         """What its models accept, if not only the built-in facts."""
         self.reasoning_as_text = reasoning_as_text
         """Whether readable reasoning of other providers is sent as labelled text."""
-        self.clock = clock
         values, self._header_secrets = read_headers(headers, environ)
         own = {header.lower(): value for header, value in preset.headers}
         self.headers = SharedHeaders({"content-type": "application/json", **own, **values})
@@ -92,20 +94,12 @@ class Provider:
                 raise ProviderSetupError(
                     f"{name}: header {header!r} contains characters that HTTP does not allow; remove it"
                 )
-        self.wire_options: Mapping[str, Any] = self._options()
+        self.wire_options: Mapping[str, Any] = self._options(is_usual_host=base_url.rstrip("/") == preset.base_url)
         """What the format's writer needs to know about the host."""
-        self.retry_settings = RetrySettings(
-            policy=retry,
-            keys=keys,
-            total=timeouts.total,
-            first_token=timeouts.first_token,
-            clock=clock,
-            fraction=fraction,
-        )
-        self.sleep = sleep
+        form = (preset.format, preset.dialect, preset.streams_only, preset.completions, preset.host)
+        self._body_form = (*form, self.wire_options)
         self.authentication = self._create_authentication(environ)
         """What signs requests; None if they are sent as they are written."""
-        self.timeouts = timeouts
         self.url_for = lru_cache(maxsize=_URL_CACHE_SIZE)(self._url_for)
 
     def _create_authentication(self, environ: Mapping[str, str] | None) -> Authentication | None:
@@ -114,21 +108,16 @@ class Provider:
             return None
         from antiphon.providers.cloud.signers import Authentication  # on first use: most providers need none
 
-        return Authentication.create(self.preset, references, self.transport, environ=environ, clock=self.clock)
+        return Authentication(self.preset, references, self.transport, environ=environ, clock=self.clock)
 
-    def header(self, name: str) -> str:
-        """The value that a header of every request has; empty if it has none."""
-        return self.headers.get(name, "")
-
-    def _options(self) -> dict[str, Any]:
+    def _options(self, *, is_usual_host: bool) -> dict[str, Any]:
         options: dict[str, Any] = {} if self.capabilities is None else {"capabilities": self.capabilities}
         if self.reasoning_as_text:
             options["reasoning_as_text"] = True
         version = self.headers.get("anthropic-version")
         if self.format == "openai-chat":
             dialect = self.preset.dialect or "compatible"
-            is_openai = dialect == "openai" and self.base_url.rstrip("/") == self.preset.base_url
-            options["dialect"] = OPENAI_ITSELF if is_openai else dialect
+            options["dialect"] = OPENAI_ITSELF if dialect == "openai" and is_usual_host else dialect
         elif self.format == "anthropic":
             if version:
                 options["version"] = version
@@ -138,13 +127,7 @@ class Provider:
 
     def takes_same_bodies(self, other: Provider) -> bool:
         """Whether a body that is prepared for this host can be sent to the other one as it is, for the same model."""
-        mine, theirs = self.preset, other.preset
-        return (
-            self.format == other.format
-            and self.wire_options == other.wire_options
-            and (mine.dialect, self.streams_only) == (theirs.dialect, other.streams_only)
-            and (mine.completions, mine.host) == (theirs.completions, theirs.host)
-        )
+        return self._body_form == other._body_form
 
     @property
     def secrets(self) -> tuple[str, ...]:
@@ -158,15 +141,13 @@ class Provider:
         """The error without any of the secrets."""
         return scrub(error, self.secrets)
 
-    @property
-    def reports_stream_usage(self) -> bool:
-        """Whether the usage of a stream can be requested (`include_usage` of Chat Completions)."""
-        dialect = DIALECTS.get(self.preset.dialect or "compatible")
-        return self.format == "openai-chat" and dialect is not None and dialect.has_stream_options
+    def capabilities_of(self, model: str) -> Capabilities:
+        """What is known of a model."""
+        return capabilities_for(model, self.format, self.capabilities)
 
     def continues_prefix(self, model: str) -> bool:
         """Whether the model is known to continue a last message of its own: those of Anthropic that accept a prefill."""
-        known = capabilities_for(model, self.format, self.capabilities)
+        known = self.capabilities_of(model)
         return self.format == "anthropic" and known.is_known and known.prefill
 
     def has_completions(self, model: str) -> bool:
@@ -175,7 +156,7 @@ class Provider:
 
     def completions_url(self, model: str) -> str:
         """The URL of that API."""
-        return self.preset.url_beside("/completions", self.base_url, model, self.api_version)
+        return self.preset.beside("/completions").url_for(model)
 
     def with_key(self, secret: str) -> SharedHeaders:
         """The headers of every request with a key, kept in `keyed_headers` as long as the key is in use."""
@@ -211,7 +192,7 @@ class Provider:
     async def check_token(self) -> None:
         """Raise `UpstreamFailed` if its first key names a token source that gives no token."""
         if self.authentication is not None and self.keys is not None:
-            await _signed(self.authentication.sign(HttpRequest(url=self.base_url), self.keys.secrets[0]))
+            await _signed(self.authentication.check(self.keys.secrets[0]))
 
     def _url_for(self, model: str, stream: bool = True) -> str:
         """The address of a call. Raises `UpstreamFailed` for a model that the host serves under another preset."""
@@ -221,7 +202,7 @@ class Provider:
                 f'or in antiphon.toml a provider with preset = "{other}"'
             )
             raise UpstreamFailed(ProviderError(message, "not_found", code="other_preset"))
-        url = self.preset.url_for(self.base_url, model, self.api_version)
+        url = self.preset.url_for(model)
         if stream:
             return url
         streamed, whole = _GEMINI_CALLS if self.format == "gemini" else self.preset.whole_call

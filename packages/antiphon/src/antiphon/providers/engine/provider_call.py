@@ -25,16 +25,16 @@ from antiphon.providers.call import CallReport, Fallback, RetryScheduled
 from antiphon.providers.engine.continuation import Continuation
 from antiphon.providers.engine.reply import (
     EMPTY_RESPONSE,
+    CallAttempt,
     DeltaReply,
     Outcome,
     Reply,
-    StreamReply,
     UpstreamFailed,
     WholeReply,
 )
 from antiphon.providers.keys.ring import KeyLease, KeyRing
 from antiphon.providers.keys.target_health import CircuitPolicy, TargetHealth
-from antiphon.providers.retry import RetryPlan, RetrySettings, fallback_targets, no_key_error
+from antiphon.providers.retry import RepeatedRequest, RetryPlan, Upstream, fallback_targets, no_key_error
 from antiphon.providers.routes import Target
 from antiphon.wire.delta import Failed, ModelOutputDelta
 from antiphon.wire.output import ProviderError
@@ -45,28 +45,13 @@ _CIRCUIT_OPEN = ProviderError("the circuit is open after failures in a row", "ov
 _NO_CIRCUITS = TargetHealth(CircuitPolicy(failures=0))
 
 
-class CallAttempt(Protocol):
-    """One attempt of a call. It writes itself into the report."""
-
-    @property
-    def should_retry(self) -> str | None: ...
-    async def run(self) -> Outcome:
-        """The reply and why it is not an answer. The time that it waited is in the report."""
-
-    def succeeded(self, reply: Reply) -> None: ...
-    def failed(self, error: ProviderError) -> ProviderError: ...
-    def close(self) -> None: ...
-
-
-class TargetCall(Protocol):
+class TargetCall(RepeatedRequest, Protocol):
     """A request prepared for one target."""
 
     @property
-    def settings(self) -> RetrySettings: ...
-    @property
     def streams(self) -> bool: ...
     @property
-    def sleep(self) -> Callable[[float], Awaitable[object]]: ...
+    def preferred_key(self) -> str: ...
     def attempt(self, lease: KeyLease | None, time_left: float | None, report: CallReport) -> CallAttempt: ...
 
 
@@ -102,10 +87,12 @@ class ProviderCall(Struct, eq=False):
 
     _left: Sequence[Target] = ()
     """The target that is asked, and those that may follow."""
-    _failed: list[tuple[Target, KeyRing | None]] = []
-    """The targets that were asked in vain, with their keys."""
-    _last_error: ProviderError | None = None
-    """That of the last of them."""
+    _prepared: TargetCall | None = None
+    """What is sent to that target; None if it is not prepared yet."""
+    _plan: RetryPlan | None = None
+    """What may still be tried with that request, once an attempt failed."""
+    _failed: list[tuple[Target, KeyRing | None, ProviderError]] = []
+    """The targets that were asked in vain, with their keys and errors."""
     _skipped: list[Target] = []
     """The targets that were left out because of their circuits."""
     _attempts_before_skip: int = 0
@@ -113,16 +100,14 @@ class ProviderCall(Struct, eq=False):
     _probe: int = 0
     _continuation: Continuation | None = None
     _broken_by: ProviderError | None = None
-    _is_prefilled: bool = False
 
     async def reply(self) -> Reply:
         """The reply of the first target that answers. Raises `UpstreamFailed`, with the last error, if none does."""
         health = self.health
         self._left = self._left or self.targets
-        prepared: TargetCall | None = None
-        plan: RetryPlan | None = None
         while True:
             target, *others = self._left
+            prepared, plan = self._prepared, self._plan
             if prepared is None:
                 if health.is_watched and not self._must_ask and health.should_skip(target, others):
                     self._skipped.append(target)
@@ -134,29 +119,29 @@ class ProviderCall(Struct, eq=False):
                 except UpstreamFailed as failure:
                     self._skip(failure.error)
                     continue
+                self._prepared = prepared
                 self._probe = health.begin(target) if health.is_watched or self._probe else 0
-            settings, lease = prepared.settings, None
+            upstream, total, lease = prepared.provider, prepared.provider.timeouts.total, None
             if plan is None:
-                began = 0.0 if settings.total is None else settings.clock()
+                began = 0.0 if total is None else upstream.clock()
             else:
                 lease, plan.lease = plan.lease, None
-            if lease is None and settings.keys is not None:
+            if lease is None and upstream.keys is not None:
                 try:
-                    lease = settings.keys.acquire(
-                        target.model, in_order=settings.takes_keys_in_order, preferred=settings.preferred_key
+                    lease = upstream.keys.acquire(
+                        target.model, in_order=prepared.takes_keys_in_order, preferred=prepared.preferred_key
                     )
                 except NoUsableCredential as none:
-                    plan = plan or RetryPlan(settings, began, is_probe=bool(self._probe and others))
-                    prepared = await self._wait_or_leave(prepared, plan, no_key_error(none))
-                    plan = plan if prepared is not None else None
+                    plan = plan or RetryPlan(prepared, began, is_probe=bool(self._probe and others))
+                    await self._wait_or_leave(plan, no_key_error(none))
                     continue
             if self.on_send is not None:
                 self.on_send(self.report, target, lease)
-            attempt = prepared.attempt(lease, settings.total if plan is None else plan.time_left(), self.report)
+            attempt = prepared.attempt(lease, total if plan is None else plan.time_left(), self.report)
             asked_at = time.monotonic()
             try:
                 reply, error = await (
-                    self._run_limited(attempt, settings, target) if others and prepared.streams else attempt.run()
+                    self._run_limited(attempt, upstream, target) if others and prepared.streams else attempt.run()
                 )
             except BaseException:
                 health.release(target, self._probe)
@@ -166,10 +151,8 @@ class ProviderCall(Struct, eq=False):
                 if health.is_watched:
                     health.on_answer(target, time.monotonic() - asked_at)
                 return reply
-            plan = plan or RetryPlan(settings, began, is_probe=bool(self._probe and others))
-            following = await self._after(prepared, plan, attempt, reply, error)
-            plan = plan if following is prepared else None
-            prepared = following
+            plan = plan or RetryPlan(prepared, began, is_probe=bool(self._probe and others))
+            await self._after_failure(plan, attempt, reply, error)
 
     @property
     def may_continue(self) -> bool:
@@ -179,13 +162,15 @@ class ProviderCall(Struct, eq=False):
     async def continued(self, continuation: Continuation, error: ProviderError) -> Reply:
         """The reply of the next target that answers, after the stream of the current one broke with `error`.
 
-        Its deltas go through `continuation`. Raises `UpstreamFailed`, with the error of the first stream, if none answers.
+        Its deltas go through `continuation`. Raises `UpstreamFailed`, with the error of the first stream, if none can or does.
         """
         self._broken_by = self._broken_by or error
+        if not continuation.accepts(error) or not self.may_continue:
+            raise UpstreamFailed(self._broken_by)
         self._continuation = continuation
         self.health.on_failure(self._left[0], 0, error)
         try:
-            self._leave(error, self._others_after(error))
+            self._leave(error, fallback_targets(error, self._left))
             return await self.reply()
         except UpstreamFailed:
             raise UpstreamFailed(self._broken_by) from None
@@ -197,83 +182,66 @@ class ProviderCall(Struct, eq=False):
         text = continuation.text.rstrip()
         prefilled = await self.prepare_prefix(target, text) if text and self.prepare_prefix is not None else None
         continuation.begin(is_prefilled=prefilled is not None)
-        self._is_prefilled = prefilled is not None
         return prefilled or await self.prepare(target)
 
     async def _prepare_again(self, target: Target, error: ProviderError) -> TargetCall | None:
         """The request without what was refused: a prefix, or what `rewrite` finds."""
-        if self._is_prefilled and self._continuation is not None and error.kind == "invalid_request":
-            self._is_prefilled = False
-            self._continuation.begin(is_prefilled=False)
+        continuation = self._continuation
+        if continuation is not None and continuation.is_prefilled and error.kind == "invalid_request":
+            continuation.begin(is_prefilled=False)
             return await self.prepare(target)
         return await self.rewrite(target, error) if self.rewrite is not None else None
 
-    async def _after(
-        self,
-        prepared: TargetCall,
-        plan: RetryPlan,
-        attempt: CallAttempt,
-        reply: Reply | None,
-        error: ProviderError | None,
-    ) -> TargetCall | None:
-        """What is sent after a failed attempt: the same request, another one for the target, or (None) one for the next."""
+    async def _after_failure(
+        self, plan: RetryPlan, attempt: CallAttempt, reply: Reply | None, error: ProviderError | None
+    ) -> None:
+        """Choose what is sent after a failed attempt: the same request, another one for the target, or one for the next."""
         assert error is not None, "no reply without an error"
         health, target, others = self.health, self._left[0], self._left[1:]
-        advice = "false" if error is EMPTY_RESPONSE and self.accepts_empty else attempt.should_retry
+        is_accepted = error is EMPTY_RESPONSE and self.accepts_empty
         error = attempt.failed(error)
         if reply is not None:
             await reply.aclose()
         health.on_failure(target, self._probe, error)
         rewritten = await self._prepare_again(target, error)
         if rewritten is not None:
-            return rewritten
-        if plan.rotate(target.model, error):
+            self._prepared, self._plan = rewritten, None
+        elif plan.rotate(target.model, error):
+            self._plan = plan
             self._log(error, "retrying with another key")
-            return prepared
-        if health.is_watched and health.should_skip(target, others):
-            advice = "false"
-        return await self._wait_or_leave(prepared, plan, error, advice, is_logged=True)
+        else:
+            is_skipped = health.is_watched and health.should_skip(target, others)
+            advice = "false" if is_accepted or is_skipped else attempt.should_retry
+            await self._wait_or_leave(plan, error, advice, is_logged=True)
 
     async def _wait_or_leave(
-        self,
-        prepared: TargetCall,
-        plan: RetryPlan,
-        error: ProviderError,
-        advice: str | None = None,
-        *,
-        is_logged: bool = False,
-    ) -> TargetCall | None:
-        """The same request after a wait, if that may help; else the target is left. See `may_retry` for `advice`."""
-        target, others = self._left[0], self._others_after(error)
+        self, plan: RetryPlan, error: ProviderError, advice: str | None = None, *, is_logged: bool = False
+    ) -> None:
+        """Wait before the same request is sent again, if that may help; else leave the target. See `may_retry` for `advice`."""
+        target, others = self._left[0], fallback_targets(error, self._left)
         seconds = plan.delay(error, advice, has_others=bool(others))
         if is_logged:
             action = f"retrying in {seconds:.2f} s" if seconds is not None else "giving up"
             self._log(error, action, others if seconds is None else ())
         if seconds is None:
-            self._failed.append((target, plan.settings.keys))
-            self._last_error = error
+            self._failed.append((target, plan.upstream.keys, error))
             self._leave(error, others)
-            return None
+            return
+        self._plan = plan
         began = time.monotonic()
         if self.on_retry is not None:
             at = datetime.now(UTC) + timedelta(seconds=seconds)
             self.on_retry(RetryScheduled(str(target), seconds, at, error))
         try:
             if seconds:
-                await prepared.sleep(seconds)
+                await plan.upstream.sleep(seconds)
         finally:
             self.report.waiting_seconds += time.monotonic() - began
-        return prepared
-
-    def _others_after(self, error: ProviderError) -> Sequence[Target]:
-        """The other targets that may take the request after this error."""
-        target, *others = self._left
-        return fallback_targets(error, target, others)
 
     def _skip(self, error: ProviderError) -> None:
         """The target cannot take the request at all. The error counts only if no target was asked before."""
         others = self._left[1:]
-        self._leave(error if others else self._last_error or error, others)
+        self._leave(error if others or not self._failed else self._failed[-1][2], others)
 
     def _leave(self, error: ProviderError, others: Sequence[Target]) -> None:
         """Go on to the first of the others. Raises `UpstreamFailed` if there is none."""
@@ -283,11 +251,11 @@ class ProviderCall(Struct, eq=False):
             # None of the others could be asked: trying is better than failing.
             others, self._skipped, self._must_ask = self._skipped, [], True
         self.report.fallbacks.append(Fallback(str(self._left[0]), str(others[0]), error))
-        self._left = others
+        self._left, self._prepared, self._plan = others, None, None
 
     def _with_applied_wait(self, error: ProviderError) -> ProviderError:
         """The error with the wait that the next call really meets, if rate limits are the reason."""
-        waits = [keys.retry_after(target.model) for target, keys in self._failed if keys is not None]
+        waits = [keys.retry_after(target.model) for target, keys, _ in self._failed if keys is not None]
         if error.kind != "rate_limit" or not waits:
             return error
         if self._failed[-1][1] is None:
@@ -295,9 +263,10 @@ class ProviderCall(Struct, eq=False):
         soonest = min(waits)
         return structs.replace(error, retry_after=soonest if 0.0 < soonest < inf else None)
 
-    async def _run_limited(self, attempt: CallAttempt, settings: RetrySettings, target: Target) -> Outcome:
+    async def _run_limited(self, attempt: CallAttempt, upstream: Upstream, target: Target) -> Outcome:
         """An attempt whose first visible output is waited for only so long, because another target is left."""
-        limit = self.first_token if settings.first_token is None else settings.first_token
+        own = upstream.timeouts.first_token
+        limit = self.first_token if own is None else own
         if limit is None:
             return await attempt.run()
         try:
@@ -316,9 +285,7 @@ class ProviderCall(Struct, eq=False):
         assert not isinstance(reply, WholeReply), "a stream was requested"
         return self._finished_elsewhere(reply) if self.continues and self.may_continue else reply.batches()
 
-    async def _finished_elsewhere(
-        self, reply: StreamReply | DeltaReply
-    ) -> AsyncGenerator[list[ModelOutputDelta], None]:
+    async def _finished_elsewhere(self, reply: DeltaReply) -> AsyncGenerator[list[ModelOutputDelta], None]:
         """The deltas of the answer; if its stream breaks, the next target finishes it."""
         continuation = Continuation()
         while True:
@@ -333,9 +300,6 @@ class ProviderCall(Struct, eq=False):
                     if failed is not None:
                         break
             if failed is None:
-                return
-            if not continuation.accepts(failed.error) or not self.may_continue:
-                yield [Failed(self._broken_by or failed.error)]
                 return
             try:
                 following = await self.continued(continuation, failed.error)

@@ -48,7 +48,7 @@ _BLANK = b" \t\r\n\xef\xbb\xbf"
 _ENDS = (Finished, Failed)
 _MAX_SUMMARY_CHARS = 200
 _CUT = ProviderError("the response ended before it began", "stream_cut")
-_TIMEOUTS = frozenset({"connect_timeout", "read_timeout", "total_timeout"})
+_TIMEOUTS = frozenset({"connect_timeout", "read_timeout", "total_timeout", "stalled"})
 _STREAMS_JSON = frozenset({"gemini"})  # its streams may be one JSON array, which its reader handles
 
 
@@ -169,52 +169,26 @@ class WholeReply(Struct):
     """A complete response. `content` is what `UpstreamRequest.read` made of the body."""
 
     body: bytes
-    headers: Mapping[str, str]
     content: Any = None
 
     async def aclose(self) -> None:
         """Nothing is open."""
 
 
-class OutputReader(Protocol):
-    """Reads the rest of a stream. `is_finished` after the terminal delta."""
-
-    @property
-    def is_finished(self) -> bool: ...
-    def feed(self, data: bytes) -> list[ModelOutputDelta]: ...
-    def close(self, trouble: TransportError | None = None) -> list[ModelOutputDelta]: ...
-
-
-class StreamOwner(Protocol):
-    """The attempt that a stream belongs to."""
-
-    def failed(self, error: ProviderError) -> ProviderError: ...
-    def close(self) -> None: ...
-
-
 class StreamReply(Struct):
     """A response that continues. `held` are the bytes read so far and `deltas` their content; `unread` arrived with them, and
     `pieces` has the rest: the body of the response, which may be delivered by callbacks instead."""
 
-    held: list[bytes]
-    deltas: list[ModelOutputDelta]
-    headers: Mapping[str, str]
-    reader: OutputReader
+    reader: ResponseReader
     response: HttpResponse
-    attempt: StreamOwner | None = None
-    unread: bytes = b""
+    pieces: AsyncIterator[bytes]
+    """The bytes after `held` and `unread`. Cancelling a read loses nothing."""
+    attempt: CallAttempt | None = None
     restorer: CallRestorer | None = None
     """Restores the tool names of the caller, in `batches`."""
-    pieces: AsyncIterator[bytes] = None  # type: ignore[assignment]  # set below
-    """The bytes after `held` and `unread`. Cancelling a read loses nothing."""
-
-    def __post_init__(self) -> None:
-        self.pieces = self.response
-
-    @property
-    def is_event_stream(self) -> bool:
-        """Whether it is an event stream and not one body."""
-        return not isinstance(self.reader, ResponseReader) or self.reader.is_event_stream
+    held: list[bytes] = []
+    deltas: list[ModelOutputDelta] = []
+    unread: bytes = b""
 
     @property
     def problem(self) -> ProviderError | None:
@@ -278,6 +252,19 @@ Outcome: TypeAlias = tuple[Reply | None, ProviderError | None]
 """Of an attempt: a reply, and why it is not an answer. There is no reply without an error."""
 
 
+class CallAttempt(Protocol):
+    """One attempt of a call. It writes itself into the report."""
+
+    @property
+    def should_retry(self) -> str | None: ...
+    async def run(self) -> Outcome:
+        """The reply and why it is not an answer. The time that it waited is in the report."""
+
+    def succeeded(self, reply: Reply) -> None: ...
+    def failed(self, error: ProviderError) -> ProviderError: ...
+    def close(self) -> None: ...
+
+
 async def _drain(body: AsyncIterator[bytes]) -> None:
     """Read the rest if it arrives at once, so that the connection can be reused; otherwise it is closed."""
     try:
@@ -291,16 +278,17 @@ async def _drain(body: AsyncIterator[bytes]) -> None:
 LONGEST = 7 * 86_400.0
 """A longer wait is a misread date."""
 
-_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+_UNITS = {"mil": 0.001, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+"""Seconds, by how the name of a unit begins; the first that fits."""
 _NUMBER = r"\d{1,12}(?:\.\d{1,12})?"
-_STEP = re.compile(rf"({_NUMBER})(ms|s|m|h|d)")
-_DURATION = re.compile(rf"(?:{_NUMBER}(?:ms|s|m|h|d))+")
+_STEPS = rf"(?:{_NUMBER}(?:ms|s|m|h|d))+"
+_STEP = re.compile(rf"({_NUMBER}) ?([a-z]+)")
+_is_duration = re.compile(_STEPS).fullmatch
 _WORDS = re.compile(
     rf"(?:try again|retry|wait)(?: again)?(?: in| after)?(?: about| at least)? "
-    rf"((?:{_NUMBER}(?:ms|s|m|h|d))+\b|{_NUMBER} ?(?:milliseconds?|seconds?|secs?|minutes?|mins?|hours?))",
+    rf"({_STEPS}\b|{_NUMBER} ?(?:milliseconds?|seconds?|secs?|minutes?|mins?|hours?))",
     re.IGNORECASE,
 )
-_LONG_UNITS = (("milli", "ms"), ("sec", "s"), ("min", "m"), ("hour", "h"))
 _FIELDS = ("retryDelay", "retry_after", "retry_after_seconds", "retryAfter")
 _is_reset = re.compile(r"(?:x-|anthropic-)?ratelimit-(?:.+-)?reset(?:-.+)?").fullmatch
 _MAX_DEPTH = 6
@@ -337,11 +325,12 @@ def _scaled(text: str | None, unit: float) -> float | None:
     return number * unit if isfinite(number) else None
 
 
-def _duration(text: str) -> float | None:
-    """`1h2m3.5s`, `120ms`, `20s`."""
-    if not _DURATION.fullmatch(text):
-        return None
-    return sum(float(step[1]) * _UNITS[step[2]] for step in _STEP.finditer(text))
+def _duration(text: str) -> float:
+    """`1h2m3.5s`, `120ms`, `20 seconds`."""
+    return sum(
+        float(number) * next(seconds for unit, seconds in _UNITS.items() if name.startswith(unit))
+        for number, name in _STEP.findall(text)
+    )
 
 
 def _date(text: str) -> float | None:
@@ -363,9 +352,8 @@ def _wait(text: str, now: float) -> float | None:
         if number > 1e11:
             number /= 1000
         return number - now if number > 1e9 else number
-    duration = _duration(text)
-    if duration is not None:
-        return duration
+    if _is_duration(text):
+        return _duration(text)
     moment = _date(text) if text else None
     return None if moment is None else moment - now
 
@@ -386,14 +374,7 @@ def _delays_in_body(value: Any, now: float, depth: int = 0) -> Iterator[float | 
 
 def _delay_in_message(message: str) -> float | None:
     match = _WORDS.search(message)
-    if match is None:
-        return None
-    text = match[1].lower()
-    duration = _duration(text)
-    if duration is not None:
-        return duration
-    unit = next(short for long, short in _LONG_UNITS if long in text)
-    return _scaled(re.match(_NUMBER, text)[0], _UNITS[unit])  # type: ignore[index]
+    return None if match is None else _duration(match[1].lower())
 
 
 def _reset_delay(headers: Mapping[str, str], now: float) -> float | None:

@@ -15,7 +15,7 @@ Calls have growing numbers. Nothing here locks: the ring does. `sharing` merges 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from math import inf
 from typing import Literal, TypeAlias
 
@@ -131,8 +131,16 @@ class Cooldown(Struct):
         """When a call may probe it."""
         return max(self.deadline, self.lost_at) if self.probe else self.deadline
 
-    def state(self, now: float, active: KeyState) -> KeyState:
-        return active if now < self.deadline else "half_open"
+    def end_probe(self, number: int) -> bool:
+        """The call of that number has ended; whether it was the probe. The next one may probe."""
+        is_probe = self.probe == number
+        if is_probe:
+            self.probe = 0
+        return is_probe
+
+    def left(self, now: float) -> float:
+        """The seconds until it ends; 0 if it is half-open."""
+        return max(0.0, self.deadline - now)
 
 
 class Health:
@@ -144,22 +152,6 @@ class Health:
         self.is_disabled = False
         self._cleared: dict[str, float] = {}
         self._generation = 0
-
-    def held(self, *scopes: str) -> dict[str, Cooldown]:
-        """The cooldowns of these scopes."""
-        known = self.cooldowns
-        return {scope: known[scope] for scope in scopes if scope in known} if known else {}
-
-    def begin(self, held: Iterable[Cooldown], number: int, seconds: float) -> None:
-        """A call probes these cooldowns; without a result after so many seconds it is lost."""
-        for cooldown in held:
-            cooldown.probe, cooldown.lost_at = number, self.calls.clock() + seconds
-
-    def release(self, held: Iterable[Cooldown], number: int) -> None:
-        """A call ended without a result for these cooldowns: the next one may probe."""
-        for cooldown in held:
-            if cooldown.probe == number:
-                cooldown.probe = 0
 
     def extend(self, scope: str, number: int, seconds: float, longest: float) -> None:
         """A call failed; `seconds` is the cooldown for that failure alone. Of calls that fail together the first counts."""
@@ -272,7 +264,8 @@ class KeyHealth(Health):
         """A call begins; whether it is a probe."""
         self.number_of_calls += 1
         held = self._held_for(model)
-        self.begin(held.values(), number, self._policy.probe)
+        for cooldown in held.values():
+            cooldown.probe, cooldown.lost_at = number, self.calls.clock() + self._policy.probe
         return bool(held)
 
     def on_success(self, model: str, number: int) -> None:
@@ -280,10 +273,8 @@ class KeyHealth(Health):
         self.rejected_models.clear()
         now = self.calls.clock()
         for scope, cooldown in self._held_for(model).items():
-            if cooldown.probe == number:
-                cooldown.probe = 0
-                if cooldown.deadline <= now:
-                    self.clear(scope)
+            if cooldown.end_probe(number) and cooldown.deadline <= now:
+                self.clear(scope)
 
     def on_failure(self, model: str, number: int, error: ProviderError) -> None:
         self.failures += 1
@@ -302,8 +293,10 @@ class KeyHealth(Health):
             self.extend(cooling_scope(model), number, usual if asked is None else asked, policy.max_model_cooldown)
 
     def on_release(self, model: str, number: int) -> None:
+        """A call ended without a result: the next one may probe."""
         if self.cooldowns:
-            self.release(self._held_for(model).values(), number)
+            for cooldown in self._held_for(model).values():
+                cooldown.end_probe(number)
 
     def retry_rejection_at(self, model: str) -> float | None:
         """When it may be probed for the model although it is rejected; None if that is not what keeps it from being used."""
@@ -344,26 +337,18 @@ class KeyHealth(Health):
         super().reset()
         self.rejected_models.clear()
 
-    def error_kind(self, model: str) -> ErrorKind:
-        """The kind of the error if this key cannot be used for the model."""
+    def why_unusable(self, model: str) -> tuple[str, ErrorKind]:
+        """Why it cannot be used for the model now: as text, and as the kind of the error."""
         if self.is_disabled:
-            return "permission"
-        held = self._held_for(model)
-        if any(map(is_rejection, held)):
-            return "authentication"
-        return "billing" if EXHAUSTED in held else "rate_limit"
-
-    def unusable_reason(self, model: str) -> str:
-        """Why it cannot be used now, as text."""
-        if self.is_disabled:
-            return "is disabled"
+            return "is disabled", "permission"
         now, held = self.calls.clock(), self._held_for(model)
-        until = max((cooldown.deadline for cooldown in held.values()), default=0.0)
-        if until <= now:
-            return "is being probed by another call"
-        if any(is_rejection(scope) and now < cooldown.deadline for scope, cooldown in held.items()):
-            return f"is rejected for {until - now:.1f} s"
-        return f"{'is exhausted' if EXHAUSTED in held else 'is rate limited'} for {until - now:.1f} s"
+        rejections = [cooldown.left(now) for scope, cooldown in held.items() if is_rejection(scope)]
+        kind: ErrorKind = "authentication" if rejections else "billing" if EXHAUSTED in held else "rate_limit"
+        left = max((cooldown.left(now) for cooldown in held.values()), default=0.0)
+        if not left:
+            return "is being probed by another call", kind
+        state = "rejected" if any(rejections) else "exhausted" if EXHAUSTED in held else "rate limited"
+        return f"is {state} for {left:.1f} s", kind
 
     def status(self) -> CredentialStatus:
         """Its health, for display. Of a model that is both rejected and cooling, the longer one is shown."""
@@ -372,7 +357,8 @@ class KeyHealth(Health):
         for scope, cooldown in self.cooldowns.items():
             model = model_of(scope)
             active: KeyState = "invalid" if is_rejection(scope) else "exhausted" if model is None else "cooling"
-            known = ModelStatus(cooldown.state(now, active), max(0.0, cooldown.deadline - now))
+            left = cooldown.left(now)
+            known = ModelStatus(active if left else "half_open", left)
             if model is None:
                 is_first = whole.state == "healthy" or (scope == REFUSED and not self.is_disabled)
                 whole = ModelStatus(known.state if is_first else whole.state, max(whole.seconds, known.seconds))
@@ -394,9 +380,11 @@ class KeyHealth(Health):
 
     def _held_for(self, model: str) -> dict[str, Cooldown]:
         """The cooldowns that concern a call for the model."""
-        if not self.cooldowns:
+        known = self.cooldowns
+        if not known:
             return {}
-        return self.held(REFUSED, EXHAUSTED, cooling_scope(model), rejected_scope(model))
+        scopes = (REFUSED, EXHAUSTED, cooling_scope(model), rejected_scope(model))
+        return {scope: known[scope] for scope in scopes if scope in known}
 
     def _merge_cooldown(self, scope: str, until: float) -> None:
         super()._merge_cooldown(scope, until)

@@ -218,11 +218,12 @@ class KeyRing:
         return bool(found)
 
     def _no_usable_key(self, model: str) -> NoUsableCredential:
-        reasons = "; ".join(f"{key.name} {key.unusable_reason(model)}" for key in self._keys)
+        found = {key.name: key.why_unusable(model) for key in self._keys}
+        reasons = "; ".join(f"{name} {reason}" for name, (reason, _) in found.items())
+        kinds = {kind for _, kind in found.values()}
         times = [at for key in self._keys if (at := _next_try(key, model)) is not None]
         soonest = max(0.0, min(times) - self._calls.clock()) if times else None
         advice = "replace a key or enable one" if soonest is None else f"retry in {soonest:.1f} s"
-        kinds = {key.error_kind(model) for key in self._keys}
         return NoUsableCredential(
             f"no usable key{f' for {model}' if model else ''}: {reasons}; {advice}",
             soonest,

@@ -37,6 +37,11 @@ def is_token_source(secret: str) -> bool:
     return secret.startswith(TOKEN_SOURCES)
 
 
+def is_reference(secret: str) -> bool:
+    """Whether it names a variable or a file, where the secret may change."""
+    return secret.startswith(("env:", "file:"))
+
+
 class Credential(Struct, frozen=True, kw_only=True):
     """A key: `name` is its name in reports, `weight` its share of the calls."""
 
@@ -51,8 +56,8 @@ class Credential(Struct, frozen=True, kw_only=True):
 
     @property
     def is_reference(self) -> bool:
-        """Whether the secret is read from a variable or file, where it may change."""
-        return self.secret.startswith(("env:", "file:"))
+        """Whether the secret is read from a variable or file."""
+        return is_reference(self.secret)
 
     @property
     def source_name(self) -> str:
@@ -87,6 +92,8 @@ class Credential(Struct, frozen=True, kw_only=True):
             except (OSError, UnicodeDecodeError) as error:
                 reason = error.strerror if isinstance(error, OSError) else "not text"
                 raise CredentialError(f"cannot read the key file {place}: {reason}") from None
+            except (ValueError, RuntimeError):  # a zero byte, a ~user that there is not
+                raise CredentialError(f"cannot read the key file {place!a}: not a valid path") from None
         secret = secret.strip()
         if not secret:
             raise CredentialError(f"key {self.display_name} is empty")

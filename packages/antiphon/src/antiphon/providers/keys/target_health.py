@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import inf
 from typing import Literal, TypeAlias
 
@@ -78,7 +78,7 @@ class TargetHealth:
         self._chance = chance or random.Random()
         self._failures: dict[Target, int] = {}
         self._errors: dict[Target, ProviderError] = {}
-        self._hosts: dict[str, Health] = {}  # the circuits of each provider, by model
+        self._hosts: dict[str, HostCircuits] = {}
         self._seconds: dict[Target, float] = {}
 
     def is_open(self, target: Target) -> bool:
@@ -96,8 +96,8 @@ class TargetHealth:
         if circuit is None or circuit.available_at() > self._calls.clock():
             return 0
         self._calls.last += 1
-        self._hosts[target.provider].begin([circuit], self._calls.last, _PROBE_SECONDS)
-        return self._calls.last
+        circuit.probe, circuit.lost_at = self._calls.last, self._calls.clock() + _PROBE_SECONDS
+        return circuit.probe
 
     def on_answer(self, target: Target, seconds: float | None = None) -> None:
         """The target answered, after so many seconds; or refused the request, so it is up."""
@@ -110,7 +110,7 @@ class TargetHealth:
         if self._hosts and target.provider in self._hosts:
             self._errors.pop(target, None)
             self._hosts[target.provider].clear(cooling_scope(target.model))
-        self._watch()
+        self.watch()
 
     def on_failure(self, target: Target, probe: int, error: ProviderError) -> None:
         """An attempt at the target failed."""
@@ -121,8 +121,7 @@ class TargetHealth:
         self.is_watched = True
         circuit = self._circuit(target)
         if circuit is not None:
-            if probe and circuit.probe == probe:
-                circuit.probe = 0
+            if probe and circuit.end_probe(probe):
                 self._open(target, probe, error)
             return
         count = self._failures.pop(target, 0) + 1
@@ -138,20 +137,19 @@ class TargetHealth:
         """A probe ended without a result: the next call may probe."""
         circuit = self._circuit(target)
         if circuit is not None:
-            self._hosts[target.provider].release([circuit], probe)
+            circuit.end_probe(probe)
 
     def status(self) -> list[CircuitStatus]:
         """The circuits that are not closed."""
         now = self._calls.clock()
-        return [
-            CircuitStatus(
-                target=target,
-                state="open" if now < circuit.deadline else "half_open",
-                seconds=max(0.0, circuit.deadline - now),
-                last_error=self._errors.get(target),
-            )
-            for target, circuit in self._circuits()
-        ]
+        known: list[CircuitStatus] = []
+        for provider, host in self._hosts.items():
+            for scope, circuit in host.cooldowns.items():
+                target, left = Target(provider, model_of(scope) or ""), circuit.left(now)
+                state: CircuitState = "open" if left else "half_open"
+                error = self._errors.get(target)
+                known.append(CircuitStatus(target=target, state=state, seconds=left, last_error=error))
+        return known
 
     def arrange(self, targets: Sequence[Target], order: TargetOrder, weights: Sequence[float]) -> list[Target]:
         """The targets of a route in the order in which this call asks them."""
@@ -171,16 +169,15 @@ class TargetHealth:
         rest.remove(first)
         return [first, *rest]
 
-    def circuits_of(self, provider: str) -> Health:
-        """The circuits of a provider, by model."""
-        return self._hosts.setdefault(provider, Health(self._calls))
+    def circuits_of(self, provider: str) -> HostCircuits:
+        """The circuits of a provider."""
+        if provider not in self._hosts:
+            self._hosts[provider] = HostCircuits(self._calls, self.watch)
+        return self._hosts[provider]
 
-    def merge(self, provider: str, remote: SharedHealth) -> None:
-        """Add what other processes know about the circuits of a provider. Times are on our clock."""
-        host, since = self.circuits_of(provider), self._calls.clock() - RETENTION_SECONDS
-        host.merge(remote)
-        host.cooldowns = {scope: circuit for scope, circuit in host.cooldowns.items() if circuit.until > since}
-        self._watch()
+    def watch(self) -> None:
+        """Look again at whether results of calls matter now."""
+        self.is_watched = self.measures or bool(self._failures) or any(host.cooldowns for host in self._hosts.values())
 
     def _open(self, target: Target, probe: int, error: ProviderError) -> None:
         """Open a circuit, for longer if it failed a probe."""
@@ -192,27 +189,22 @@ class TargetHealth:
         host = self._hosts.get(target.provider) if self._hosts else None
         return None if host is None else host.cooldowns.get(cooling_scope(target.model))
 
-    def _circuits(self) -> Iterator[tuple[Target, Cooldown]]:
-        for provider, host in self._hosts.items():
-            for scope, circuit in host.cooldowns.items():
-                yield Target(provider, model_of(scope) or ""), circuit
 
-    def _watch(self) -> None:
-        self.is_watched = self.measures or bool(self._failures) or any(host.cooldowns for host in self._hosts.values())
+class HostCircuits(Health):
+    """The circuits of one provider, by model, which processes share. `on_merge` is called when other processes add to it."""
 
-
-class HostCircuits:
-    """The circuits of one provider, as `SharedKeyHealth` shares them."""
-
-    def __init__(self, health: TargetHealth, provider: str) -> None:
-        self._health = health
-        self._provider = provider
+    def __init__(self, calls: Calls, on_merge: Callable[[], None]) -> None:
+        super().__init__(calls)
+        self._on_merge = on_merge
 
     def export_health(self, named: Callable[[str], str]) -> dict[str, SharedHealth]:
         """What other processes should know, under one name for the host."""
-        return {named(_SHARED_NAME): self._health.circuits_of(self._provider).export()}
+        return {named(_SHARED_NAME): self.export()}
 
     def merge_health(self, named: Callable[[str], str], remote: Mapping[str, SharedHealth]) -> None:
-        """Add what other processes know."""
+        """Add what other processes know. Times are on our clock."""
         if found := remote.get(named(_SHARED_NAME)):
-            self._health.merge(self._provider, found)
+            self.merge(found)
+            since = self.calls.clock() - RETENTION_SECONDS
+            self.cooldowns = {scope: circuit for scope, circuit in self.cooldowns.items() if circuit.until > since}
+            self._on_merge()

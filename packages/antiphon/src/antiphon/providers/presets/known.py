@@ -297,6 +297,16 @@ def remove_preset(name: str) -> None:
     del _by_name[name]
 
 
+def enabled_presets(environ: Mapping[str, str]) -> dict[str, str]:
+    """The providers that an environment sets up, each with the variable that says so."""
+    enabled: dict[str, str] = {}
+    for name, preset in PRESETS.items():
+        has_address = preset.base_url or preset.read_variables(environ).base_url
+        if has_address and not preset.is_alternative and (variable := preset.enabling_variable(environ)):
+            enabled[name] = variable
+    return enabled
+
+
 def get_preset(name: str) -> Preset:
     """The preset of that name."""
     try:

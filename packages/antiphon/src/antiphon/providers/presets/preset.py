@@ -2,14 +2,15 @@
 
 URLs: `path` follows the base URL; `{model}` and `{api_version}` in it are filled in for each call. If the base URL already ends
 with the start of the path (`…/v1` before `/v1/messages`), that part is not repeated. If the base URL decides the path (Azure),
-the first of `paths` whose expression matches it is used instead. Hosts of a cloud have `settings` too, such as a region, which
-`with_settings` fills in once. No I/O here, and the environment is not read.
+the first of `paths` whose expression matches it is used instead. `at_host` sets the base URL and the version that are used;
+`beside`, `at_path` and others lead to another call of the same host. Hosts of a cloud have `settings` too, such as a region,
+which `with_settings` fills in once. No I/O here, and the environment is not read.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import Literal, TypeAlias
 from urllib.parse import quote, urlsplit
@@ -29,6 +30,19 @@ class PresetSetting(Struct, frozen=True):
     variables: tuple[str, ...]
     example: str
     default: str = ""
+
+
+class HostVariables(Struct, frozen=True, kw_only=True):
+    """What an environment says about a provider, in the variables that the provider's own SDK reads."""
+
+    key: str = ""
+    """A reference to its key, or to where its tokens come from; empty if there is none."""
+    is_bearer: bool = False
+    """Whether that key is sent as a bearer token, regardless of `auth`."""
+    base_url: str = ""
+    api_version: str = ""
+    headers: Mapping[str, str] = {}
+    """References to their values."""
 
 
 class Preset(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -95,22 +109,52 @@ class Preset(Struct, frozen=True, kw_only=True, omit_defaults=True):
         """The variables that may have the key."""
         return (*self.key_variables, *self.bearer_variables)
 
-    def find_token_source(self, environ: Mapping[str, str]) -> str:
-        """The key to use if none is given and no key variable is set; empty if it has none."""
-        is_set = not self.token_variables or first_set_variable(self.token_variables, environ)
-        return self.token_source if is_set else ""
+    def enabling_variable(self, environ: Mapping[str, str]) -> str:
+        """The variable by which it is used where no provider is named: of its key, or of its URL if it needs no key. Empty if it
+        is not set: another program may use the default port of a local server."""
+        return first_set_variable(self.secret_variables if self.needs_key else self.base_url_variables, environ)
+
+    def read_variables(self, environ: Mapping[str, str]) -> HostVariables:
+        """What an environment says about the provider."""
+        key = first_set_variable(self.key_variables, environ)
+        bearer = "" if key else first_set_variable(self.bearer_variables, environ)
+        has_tokens = not self.token_variables or first_set_variable(self.token_variables, environ)
+        return HostVariables(
+            key=f"env:{key or bearer}" if key or bearer else self.token_source if has_tokens else "",
+            is_bearer=bool(bearer),
+            base_url=environ.get(first_set_variable(self.base_url_variables, environ), ""),
+            api_version=environ.get(first_set_variable(self.api_version_variables, environ), ""),
+            headers={
+                header: f"env:{variable}"
+                for header, variable in self.header_variables
+                if first_set_variable((variable,), environ)
+            },
+        )
 
     def missing_settings(self, values: Mapping[str, str], *, has_base_url: bool) -> list[PresetSetting]:
         """The settings that are needed and have no value."""
         text = self.path + "".join(value for _, value in self.headers)
-        if not has_base_url:
-            text += "".join(url for _, url in self.base_urls) if not self.base_url else ""
+        if not has_base_url and not self.base_url:
+            text += "".join(url for _, url in self.base_urls)
         return [
             setting
             for setting in self.settings
             if (f"{{{setting.name}}}" in text or (setting.name == "region" and self.service))
             and not (values.get(setting.name) or setting.default)
         ]
+
+    def describe_missing(self, setting: PresetSetting) -> str:
+        """Where to put a missing setting."""
+        places = [*setting.variables, f'{setting.name} = "{setting.example}"']
+        if setting not in self.missing_settings({}, has_base_url=True):
+            places.append(f"base_url ({' or '.join(self.base_url_variables)})")
+        return f"set {', '.join(places[:-1])} or {places[-1]}"
+
+    def with_all_settings(self, values: Mapping[str, str], *, name: str, has_base_url: bool) -> Preset:
+        """The preset with its settings filled in. Raises `ProviderSetupError` if one is missing or not valid."""
+        if missing := self.missing_settings(values, has_base_url=has_base_url):
+            raise ProviderSetupError(f"{name} needs a {missing[0].name}: {self.describe_missing(missing[0])}")
+        return self.with_settings(values)
 
     def with_settings(self, values: Mapping[str, str]) -> Preset:
         """The preset with its settings filled in, as far as they are known. Raises `ProviderSetupError`."""
@@ -137,28 +181,41 @@ class Preset(Struct, frozen=True, kw_only=True, omit_defaults=True):
             headers=tuple((header, _fill(value, known)) for header, value in self.headers),
         )
 
-    def url_beside(self, endpoint: str, base_url: str, model: str, api_version: str = "") -> str:
-        """The URL of another endpoint of an OpenAI-like host, such as `/embeddings`, for a call of `model`."""
-        paths = tuple((pattern, _replace_endpoint(path, endpoint)) for pattern, path in self.paths)
-        beside = structs.replace(self, path=_replace_endpoint(self.path, endpoint), paths=paths)
-        return beside.url_for(base_url, model, api_version)
+    def at_host(self, base_url: str, api_version: str = "") -> Preset:
+        """The preset with another base URL, and another version if one is given."""
+        return structs.replace(self, base_url=base_url, api_version=api_version or self.api_version)
 
-    def url_at_root(self, path: str, base_url: str) -> str:
+    def at_path(self, path: str) -> Preset:
+        """Another call of the host, at that path whatever the base URL."""
+        return structs.replace(self, path=path, paths=())
+
+    def beside(self, endpoint: str) -> Preset:
+        """Another endpoint of an OpenAI-like host, such as `/embeddings`."""
+        return self._with_paths(lambda path: _GENERATING.sub(endpoint, path))
+
+    def beside_deployments(self) -> Preset:
+        """The host without a model in its paths: Azure has files and lists there."""
+        return self._with_paths(lambda path: path.replace("/deployments/{model}", ""))
+
+    def verb(self, verb: str) -> Preset:
+        """Another call of a Gemini-like host, such as `countTokens`."""
+        return self.at_path(_GENERATE_VERB.sub(f":{verb}", self.path))
+
+    def _with_paths(self, change: Callable[[str], str]) -> Preset:
+        paths = tuple((pattern, change(path)) for pattern, path in self.paths)
+        return structs.replace(self, path=change(self.path), paths=paths)
+
+    def url_at_root(self, path: str) -> str:
         """The URL of a path of the host, whether or not the base URL has the beginning of `self.path`."""
-        base, _, query = base_url.partition("?")
+        base, _, query = self.base_url.partition("?")
         base = base.rstrip("/")
         rest = _without_overlap(base, self.path)
         root = base.removesuffix(self.path.removesuffix(rest)) if rest != self.path else base
         return root + path + (f"?{query}" if query else "")
 
-    def url_of_verb(self, verb: str, base_url: str, model: str, api_version: str = "") -> str:
-        """The URL of another call of a Gemini-like host, such as `countTokens`."""
-        path = _GENERATE_VERB.sub(f":{verb}", self.path)
-        return structs.replace(self, path=path, paths=()).url_for(base_url, model, api_version)
-
-    def url_for(self, base_url: str, model: str, api_version: str = "") -> str:
+    def url_for(self, model: str = "") -> str:
         """The URL for a call of `model`."""
-        base, _, query = base_url.partition("?")
+        base, _, query = self.base_url.partition("?")
         base = base.rstrip("/")
         path = next((path for pattern, path in self.paths if re.search(pattern, base)), self.path)
         path, _, own_query = path.partition("?")
@@ -167,7 +224,7 @@ class Preset(Struct, frozen=True, kw_only=True, omit_defaults=True):
             # If more path follows (Azure), a slash in the name would address another resource.
             name = quote_path(model.removeprefix("models/"), is_one_segment="{model}/" in path)
             path = path.replace("{model}", name)
-        queries = [query, own_query.format(api_version=quote(api_version or self.api_version))]
+        queries = [query, own_query.format(api_version=quote(self.api_version))]
         return base + path + "".join(sign + part for sign, part in zip("?&", filter(None, queries), strict=False))
 
     def credential_header(self, secret: str) -> dict[str, str]:
@@ -187,7 +244,7 @@ _AUTH: dict[str, tuple[str, str]] = {
 
 
 _is_setting = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}").fullmatch
-_GENERATING = ("/chat/completions", "/responses")
+_GENERATING = re.compile("/chat/completions|/responses")
 _GENERATE_VERB = re.compile(r":(?:streamG|g)enerateContent(?:\?alt=sse)?")
 
 
@@ -201,12 +258,6 @@ def _fill(template: str, values: Mapping[str, str]) -> str:
 def first_set_variable(variables: Iterable[str], environ: Mapping[str, str]) -> str:
     """The first of the variables that is set; empty if none is."""
     return next((variable for variable in variables if environ.get(variable, "").strip()), "")
-
-
-def _replace_endpoint(path: str, endpoint: str) -> str:
-    for generating in _GENERATING:
-        path = path.replace(generating, endpoint)
-    return path
 
 
 def _without_overlap(base: str, path: str) -> str:

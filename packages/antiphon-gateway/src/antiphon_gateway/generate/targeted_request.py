@@ -1,4 +1,4 @@
-"""`Preparer`: the body of a request for one target: unchanged, renamed, repaired or translated.
+"""`TargetedRequest`: its body is prepared for one target after the other: unchanged, renamed, repaired or translated.
 
 Where the target speaks the client's format and nothing had to be repaired, the body is sent byte for byte, except for the
 model's name and the request for usage. Otherwise it is encoded in the target's format, with a list of losses. A
@@ -13,7 +13,7 @@ the one that was checked.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Any
@@ -23,7 +23,7 @@ from msgspec import field, structs
 
 from antiphon.errors import UnknownResponse
 from antiphon.http.body import Hold
-from antiphon.parts import Audio, Document, Image, Part, Text, ToolCallRequest, ToolCallResult
+from antiphon.parts import Audio, Document, Image, Text, ToolCallRequest, ToolCallResult
 from antiphon.providers.engine.attempt import UpstreamRequest, whole_reader
 from antiphon.providers.engine.provider import Provider
 from antiphon.providers.engine.reply import UpstreamFailed
@@ -39,6 +39,7 @@ from antiphon.wire.openai_chat.dialects import UNKNOWN_HOST
 from antiphon.wire.output import ProviderError
 from antiphon.wire.request import Message, ModelRequest, ToolDefinition, server_state
 from antiphon.wire.tools.call_restorer import must_restore_calls
+from antiphon_gateway.errors import RequestRefused
 from antiphon_gateway.generate.server_state import check_server_state, expand_state
 from antiphon_gateway.generate.volatile_lines import normalise_lines
 from antiphon_gateway.observe.record import CacheCheck, CacheWatch
@@ -50,6 +51,7 @@ from antiphon_gateway.runtime.body_fields import (
     with_stream_requested,
     with_usage_requested,
 )
+from antiphon_gateway.runtime.media import MediaKinds
 from antiphon_gateway.runtime.metered import MeteredRequest, count_copy
 from antiphon_gateway.state.continuing import STATE_FIELDS, to_provider_error
 from antiphon_gateway.threads import STATE
@@ -58,20 +60,20 @@ _REPAIRED_ADVISORIES = frozenset({"OR-21", "AN-31"})
 """Rules that providers do not always enforce, and whose violation is repaired once they have."""
 _FORWARDED_HEADERS = frozenset({"anthropic-version", "anthropic-beta", "openai-beta"})
 """Headers of a client that are sent to an upstream of the same format: they affect how the body is read."""
+_INLINE_MEDIA: Mapping[str, MediaKinds] = {
+    "gemini": (Image, Audio, Document),
+    "gemini-interactions": (Image, Audio, Document),
+    "openai-chat": (Audio, Document),
+}
+"""What providers of a format accept only inline; those of others take all but sound at a URL."""
+_UNPROCESSABLE = 422
 USAGE_ON_REQUEST = ("openai-chat", COMPLETIONS)
 """Formats of clients whose streams report usage only on request."""
-
-
-class StrictRefusal(Exception):
-    """A strict key's request would have to be changed."""
 
 
 class PreparedRequest(UpstreamRequest, kw_only=True):
     """A request prepared for one target, which may be sent several times."""
 
-    target: Target
-    same_format: bool = False
-    """Whether the target speaks the client's format."""
     is_unchanged: bool = False
     repairs: list[Action] = field(default_factory=list)
     losses: list[Loss] = field(default_factory=list)
@@ -79,8 +81,8 @@ class PreparedRequest(UpstreamRequest, kw_only=True):
     """Whether the stream reports usage that the client did not request."""
     tools: tuple[ToolDefinition, ...] = ()
     """The tools whose calls are read from the text of the answer."""
-    keeps_answer: bool = False
-    """Whether the gateway keeps the answer itself, under an id of its own, although the upstream has the client's format."""
+    has_own_id: bool = False
+    """Whether the answer gets an id of the gateway's own, because the upstream could not look it up for the client."""
     passes_answer: bool = False
     """Whether the client gets the bytes of the answer."""
 
@@ -90,21 +92,23 @@ class PreparedRequest(UpstreamRequest, kw_only=True):
         return self.answer_format or self.provider.wire
 
 
-class Preparer:
-    """Prepares one request for its targets, one after the other.
+class TargetedRequest(MeteredRequest):
+    """A request to models. With an `answer_id` the answer gets that id, and is kept here whatever the format of the upstream is.
 
-    `keeps_answer`: the gateway keeps the answer in any case. `preferred` names the provider and the key that have what the
-    request continues.
+    `preferred` names the provider and the key that have what the request continues.
     """
 
+    answer_id = ""
+    body = b""
+    """As it was read; empty once nothing is prepared again."""
+    wire: Format
+    """The client's format."""
     expanded: ModelRequest | None = None
     """The request with the earlier messages it names, where the gateway has them."""
-    streams = False
-    keeps_answer = False
     preferred = ("", "")
     hold: Hold | None = None
     """Counts the body, and again when it is parsed, and when it is written."""
-    current: PreparedRequest | None = None
+    current: PreparedRequest
     """What was prepared last, for the target that is asked."""
     _parsed: ModelRequest | None = None
     _unread: ModelRequest | None = None  # the request without its content, which may be passed on as it is
@@ -113,34 +117,29 @@ class Preparer:
     _shown_facts: tuple[CapabilityOverride, ...] = ()
     _changed_lines: Sequence[Loss] = ()
 
-    def __init__(self, metered: MeteredRequest) -> None:
-        self.services = metered.services  # not the request itself, which has this object
-        self.loaded = metered.loaded
-        self.endpoint = metered.endpoint
-        self.key = metered.key
-        self.connection = metered.connection
-        self.body = b""
-        self._record = metered.record
-        self._headers = metered.request.headers
-
-    def normalise_lines(self) -> None:
-        """Make lines of the instructions stable that change with every request."""
-        self.body, self._changed_lines = normalise_lines(self.body, self.endpoint.format, self.loaded.volatile_lines)
-
     @property
     def parsed_request(self) -> ModelRequest:
         """The request in neutral form, parsed on first use. Raises `WireError`."""
         return self._parsed or self.parse()
 
-    def outline(self) -> ModelRequest:
+    @property
+    def answer_model(self) -> str:
+        """The model that the answer names: the requested one, or after a fallback the one that answered."""
+        return (self.current.model if self.record.fallbacks else "") or self.record.requested_model
+
+    def outline(self, body: bytes) -> ModelRequest:
         """The request as far as its targets depend on it: without its content, if that may pass unread. Raises `WireError`."""
-        if self.endpoint.format in self.loaded.formats:
-            self._unread = client_formats[self.endpoint.format].scan_request(self.body)
+        loaded, format_name = self.loaded, self.endpoint.format
+        self.body, self.hold, self.wire = body, self.request.hold, client_formats[format_name]
+        if loaded.volatile_lines and not self.key.strict:  # a strict key's request is sent as it came, or not at all
+            self.body, self._changed_lines = normalise_lines(body, format_name, loaded.volatile_lines)
+        if format_name in loaded.formats:
+            self._unread = self.wire.scan_request(self.body)
         return self._unread or self.parse()
 
     def parse(self) -> ModelRequest:
         """Read the request. Raises `WireError`."""
-        request = client_formats[self.endpoint.format].read_request(self.body)
+        request = self.wire.read_request(self.body)
         if self.endpoint.format == "gemini":
             request = structs.replace(request, model=self.endpoint.resource, stream=self.endpoint.stream)
         self._parsed = request
@@ -156,38 +155,25 @@ class Preparer:
     async def prepare(self, target: Target) -> PreparedRequest:
         """The request for a target. Raises `UpstreamFailed` if that target cannot take it."""
         provider, last = self.loaded.providers[target.provider], self._last
-        if last is not None and self._takes_same(last, target, provider):
-            return self._bound(structs.replace(last, provider=provider, target=target, body=[*last.body]))
+        # The body of one whose answer has begun is dropped.
+        if last is not None and last.body and self._takes_same(last, target, provider):
+            return self._bound(structs.replace(last, provider=provider, body=[*last.body]))
         prepared = None if self._is_rewritten else self._try_pass_through(target, provider)
         if prepared is None:
             prepared = await self._rewrite(target, provider)
-        if self._changed_lines:
-            prepared.losses = [*self._changed_lines, *prepared.losses]
-        if self.loaded.embedded_calls:
-            prepared.tools = self._tools_in_text(target)
-        if self.endpoint.format in STATE_FIELDS:
-            prepared.keeps_answer = self.keeps_answer or self._is_continued
-        if prepared.tools or prepared.keeps_answer:
-            prepared.passes_answer = False
         self._last = prepared
         return self._bound(prepared)
 
     async def prepare_prefix(self, target: Target, text: str) -> PreparedRequest | None:
         """The request with the beginning of its answer, for a target that continues it; None if the model cannot."""
-        if not self.loaded.providers[target.provider].continues_prefix(target.model):
+        provider = self.loaded.providers[target.provider]
+        if not provider.continues_prefix(target.model):
             return None
-        request, was_rewritten = self.parsed_request, self._is_rewritten
-        messages = (*request.messages, Message("assistant", (Text(text),)))
-        self._parsed, self._is_rewritten, self._last = structs.replace(request, messages=messages), True, None
-        try:
-            return await self.prepare(target)
-        finally:
-            self._parsed, self._is_rewritten, self._last = request, was_rewritten, None
+        return self._bound(await self._rewrite(target, provider, prefix=text))
 
     async def prepare_again(self, target: Target, error: ProviderError) -> PreparedRequest | None:
         """The current request for the same target, without what that refused; None if nothing can be changed."""
         refused = self.current
-        assert refused is not None, "it was refused"
         if error.kind != "invalid_request":
             return None
         if refused.hides_usage and _refuses_stream_options(error):
@@ -204,8 +190,8 @@ class Preparer:
         return watch.check(
             prepared.body,
             prepared.provider.format,
-            prepared.target.model,
-            provider=prepared.target.provider,
+            prepared.model,
+            provider=prepared.provider.name,
             client=self.key.name,
             prices=self.loaded.prices,
         )
@@ -236,9 +222,17 @@ class Preparer:
     def _bound(self, prepared: PreparedRequest) -> PreparedRequest:
         """The request with the URL and the headers of its target, and with how its answer is read.
 
-        The record says whom it goes to, and what was changed in it. Raises `StrictRefusal`.
+        The record says whom it goes to, and what was changed in it. Raises `RequestRefused` for a strict key.
         """
-        provider, model, streams, record = prepared.provider, prepared.model, self.streams, self._record
+        provider, model, record, headers = prepared.provider, prepared.model, self.record, self.request.headers
+        streams = record.streams
+        if self.loaded.embedded_calls:
+            prepared.tools = self._tools_in_text(provider.name, model)
+        if self.endpoint.format in STATE_FIELDS:
+            is_known_here = bool(self.answer_id) or self.connection is not None or self._is_continued
+            prepared.has_own_id = is_known_here or provider.format != self.endpoint.format
+        if prepared.tools or prepared.has_own_id:
+            prepared.passes_answer = False
         prepared.streams, prepared.holds = streams, provider.holds_streams
         if prepared.answer_format is None:
             prepared.url = provider.url_for(model, streams or prepared.assembles)
@@ -246,25 +240,24 @@ class Preparer:
             prepared.url = provider.completions_url(model)
         if not streams and not prepared.assembles:
             prepared.read = whole_reader(prepared.answer_format or provider.wire, prepared.passes_answer)
-        if provider.format == self.endpoint.format and not _FORWARDED_HEADERS.isdisjoint(self._headers):
-            prepared.headers = {name: self._headers[name] for name in _FORWARDED_HEADERS & self._headers.keys()}
+        if provider.format == self.endpoint.format and not _FORWARDED_HEADERS.isdisjoint(headers):
+            prepared.headers = {name: headers[name] for name in _FORWARDED_HEADERS & headers.keys()}
         self.current = prepared
-        record.provider, record.model, record.upstream_format = prepared.target.provider, model, provider.format
-        record.repairs, record.losses = prepared.repairs, prepared.losses
+        record.provider, record.model, record.upstream_format = provider.name, model, provider.format
+        record.repairs, record.losses = prepared.repairs, [*self._changed_lines, *prepared.losses]
         if self.loaded.cache_watch is not None:
             record.cache = self._cache_check(prepared, self.loaded.cache_watch)
         if self.key.strict and (prepared.repairs or prepared.losses):
-            raise StrictRefusal
+            raise _changes_refused(prepared)
         if record.trace_headers:
             prepared.headers = {**(prepared.headers or {}), **record.trace_headers}
-        if provider.name == self.preferred[0]:
-            prepared.preferred_key = self.preferred[1]
+        prepared.preferred_key = self.preferred[1] if provider.name == self.preferred[0] else ""
         return prepared
 
-    def _tools_in_text(self, target: Target) -> tuple[ToolDefinition, ...]:
-        """The tools whose calls are read from the text of this target's answer."""
-        patterns = self.loaded.embedded_calls.get(target.provider, ())
-        if not any(fnmatchcase(target.model, pattern) for pattern in patterns):
+    def _tools_in_text(self, provider: str, model: str) -> tuple[ToolDefinition, ...]:
+        """The tools whose calls are read from the text of the model's answer."""
+        patterns = self.loaded.embedded_calls.get(provider, ())
+        if not any(fnmatchcase(model, pattern) for pattern in patterns):
             return ()
         request = self.parsed_request
         if request.tool_choice is not None and request.tool_choice.mode == "none":
@@ -291,7 +284,7 @@ class Preparer:
 
     def _pass_through(self, target: Target, provider: Provider, body: bytes) -> PreparedRequest:
         """A body that needs no encoding. Where usage is recorded or limited, it is requested even if the client did not."""
-        key, streams = self.key, self.streams
+        key, streams = self.key, self.record.streams
         if key.is_checked:
             body = msgspec.json.encode(top_level_fields(body))  # each key once: what was checked is what is sent
         assembles = provider.streams_only and not streams
@@ -307,8 +300,6 @@ class Preparer:
             target.model,
             "",
             [body],
-            target=target,
-            same_format=True,
             is_unchanged=True,
             passes_answer=not assembles,
             hides_usage=hides_usage,
@@ -336,7 +327,8 @@ class Preparer:
 
     # A body that is repaired, or written in another format.
 
-    async def _rewrite(self, target: Target, provider: Provider) -> PreparedRequest:
+    async def _rewrite(self, target: Target, provider: Provider, *, prefix: str = "") -> PreparedRequest:
+        """The body in the target's format, with a `prefix` as the beginning of the answer."""
         parsed_request, client_format = self.parsed_request, self.endpoint.format
         settings = self.loaded.config.gateway
         if client_format == COMPLETIONS and provider.has_completions(target.model):
@@ -346,17 +338,20 @@ class Preparer:
         same_format = provider.format == client_format
         self._check_required(parsed_request)
         request = await self._with_state(parsed_request, provider)
+        if prefix:
+            request = structs.replace(request, messages=(*request.messages, Message("assistant", (Text(prefix),))))
         if not same_format:
             check_server_state(request, client_format, target)
         losses: list[Loss] = []
         if settings.fetch_media and not _has_only_text(request.messages):
-            request, losses = await self.services.media.inline_media(request, needs_inline_media(provider), self.hold)
+            kinds = _INLINE_MEDIA.get(provider.format, (Audio,))
+            request, losses = await self.services.media.inline_media(request, kinds, self.hold)
         repairs: list[Action] = []
         repaired = request
         if settings.repair:
-            repaired, repairs = repair(request, provider.format, request_id=self._record.request_id, is_logged=False)
+            repaired, repairs = repair(request, provider.format, request_id=self.record.request_id, is_logged=False)
         options = self._wire_options(provider)
-        may_pass = same_format and provider.accepts_unchanged_bodies and not self._is_rewritten
+        may_pass = same_format and provider.accepts_unchanged_bodies and not self._is_rewritten and not prefix
         if may_pass and repaired is parsed_request:
             body = self._original_body(parsed_request, target)
             # made for one model and sent to another, which may refuse it
@@ -366,7 +361,7 @@ class Preparer:
             repaired, declared = declare_called_tools(repaired, provider.format)
             repaired, added = add_system_message(repaired, provider.format, options.get("dialect"))
             repairs = [*repairs, *declared, *added]
-        assembles = provider.streams_only and not self.streams
+        assembles = provider.streams_only and not self.record.streams
         named = structs.replace(repaired, model=target.model, stream=True if assembles else repaired.stream)
         if not same_format and provider.wire.spec.marked_messages:
             # a client of another API expects its prompts to be cached unasked; one of this API sets breakpoints itself
@@ -382,23 +377,20 @@ class Preparer:
             target.model,
             "",
             [data],
-            target=target,
-            same_format=same_format,
             repairs=repairs,
             losses=losses + lost,
-            hides_usage=same_format and (self.streams or assembles) and self._lacks_usage(provider),
+            hides_usage=same_format and (self.record.streams or assembles) and self._lacks_usage(provider),
             passes_answer=same_format and not restores_calls and not assembles,
             assembles=assembles,
         )
 
     def _check_required(self, request: ModelRequest) -> None:
         """Raises `UpstreamFailed` if the client's own API requires a field that is missing: no repair can know its value."""
-        wire = client_formats[self.endpoint.format]
-        required = wire.spec.required
+        required = self.wire.spec.required
         is_complete = request.messages and (request.max_output_tokens is not None or "max_tokens" not in required)
         if is_complete or required <= top_level_fields(self.body).keys():
             return
-        for violation in wire.check_request(self.body):
+        for violation in self.wire.check_request(self.body):
             if violation.path in required:
                 is_named = violation.path in violation.message
                 message = violation.message if is_named else f"{violation.path}: {violation.message}"
@@ -411,6 +403,8 @@ class Preparer:
         """
         if self.endpoint.format not in STATE_FIELDS:
             return request
+        if self.expanded is not None:
+            return self.expanded
         try:
             self.expanded = await STATE.run(expand_state, self, request)
         except UnknownResponse as unknown:
@@ -443,8 +437,8 @@ class Preparer:
 
     def _should_rewrite(self, refused: PreparedRequest) -> bool:
         """Whether a body that was passed through was refused for something that a repair fixes."""
-        body, model = refused.body[0], refused.target.model
-        return refused.is_unchanged and self._breaks_rules(refused.provider, body, model, is_refused=True)
+        provider, model = refused.provider, refused.model
+        return refused.is_unchanged and self._breaks_rules(provider, refused.body[0], model, is_refused=True)
 
     def _breaks_rules(self, provider: Provider, body: bytes, model: str, *, is_refused: bool = False) -> bool:
         """Whether a body violates rules of its API, and may be repaired."""
@@ -471,13 +465,11 @@ def _has_only_text(messages: Sequence[Message]) -> bool:
     return True
 
 
-def needs_inline_media(provider: Provider) -> Callable[[Part], bool]:
-    """Which media the provider accepts only inline."""
-    if provider.format in ("gemini", "gemini-interactions"):
-        return lambda part: isinstance(part, Image | Audio | Document)
-    if provider.format == "openai-chat":
-        return lambda part: isinstance(part, Audio | Document)
-    return lambda part: isinstance(part, Audio)
+def _changes_refused(prepared: PreparedRequest) -> RequestRefused:
+    """The refusal for a strict key: what would have been changed, and was not."""
+    what = [f"repair: {action}" for action in prepared.repairs] + [f"loss: {loss}" for loss in prepared.losses]
+    message = f"strict key: the request would need changes: {'; '.join(what)}"
+    return RequestRefused(ProviderError(message, "invalid_request", code="strict"), _UNPROCESSABLE)
 
 
 def _refuses_stream_options(error: ProviderError) -> bool:
