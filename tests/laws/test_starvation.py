@@ -132,6 +132,25 @@ def test_a_silent_database_does_not_stop_a_client_with_a_budget(database: Silent
     assert ended - between < MOST_SECONDS, "they waited for the database again"
 
 
+def test_a_silent_database_does_not_stop_the_status_page(database: SilentDatabase) -> None:
+    """It says that the ledger does not answer, and shows all else: after a moment, and then at once."""
+    admin = ClientKeySettings(name="admin", key=hash_key("sk-admin"), admin=True)
+    with ScriptedServer(ANSWER) as upstream:
+        config = config_of(database, upstream)
+        with serving(structs.replace(config, keys=(*config.keys, admin)), {}) as (port, _):
+            assert ask_model(port).status == 200
+            client, began = Client(port, "sk-admin"), time.monotonic()
+            pages = [client.get("/status?format=json&key=reader").json for _ in range(CHATS)]
+            seconds = time.monotonic() - began
+            client.close()
+            database.hang_up()
+    assert seconds < 2 * MOST_SECONDS, f"they waited for the database for {seconds:.1f} s"
+    for page in pages:
+        assert [request["key"] for request in page["requests"]] == ["reader"]
+        assert "does not answer" in page["spend"]["problem"]
+        assert "does not answer" in page["ledger"]["problem"]
+
+
 @pytest.mark.parametrize("has_ids", [True, False])
 def test_a_large_request_does_not_stop_others_for_long(has_ids: bool) -> None:
     """Results in reverse order are looked up among all calls: that once took five seconds."""

@@ -35,7 +35,7 @@ from antiphon_gateway.ledger.search import RequestFilter
 from antiphon_gateway.observe.metrics import CONTENT_TYPE
 from antiphon_gateway.observe.page import wants_page
 from antiphon_gateway.observe.record import Record
-from antiphon_gateway.observe.status import ServerStatus, SpendReader, build_status, search_ledger
+from antiphon_gateway.observe.status import LedgerReader, ServerStatus, build_status
 from antiphon_gateway.routes import Endpoint, NoRoute, error_format_for_path, is_chat_path, match_route
 from antiphon_gateway.runtime.loaded import LoadedConfig
 from antiphon_gateway.runtime.metered import Handler as Answer
@@ -80,7 +80,7 @@ class Gateway:
         self.chat: MountedApp | None = None
         """Gets the requests to the chat's paths on the main port."""
         self._started_at = datetime.now(UTC)
-        self._spend = SpendReader()
+        self._ledger_reader = LedgerReader(services.database if services.ledger is not None else None)
         services.spans.base_urls = loaded.base_urls
         self._own_handlers: Mapping[str, Answer] = {
             "metrics": self._metrics,
@@ -181,7 +181,7 @@ class Gateway:
     async def _status(self, asked: MeteredRequest) -> Response:
         loaded, request, services = asked.loaded, asked.request, self.services
         services.recorder.publish()
-        search, has_ledger = RequestFilter.of(request.query), services.ledger is not None
+        search = RequestFilter.of(request.query)
         seen = await services.recent.read()
         server = ServerStatus(
             version=__version__,
@@ -198,8 +198,8 @@ class Gateway:
             credentials=services.credentials_of(loaded),
             circuits=loaded.target_health.status(),
             models={model.name: model.targets for model in loaded.config.models},
-            spend=await self._spend.read(services.database, is_on=has_ledger),
-            ledger=await search_ledger(services.database, search, request.query) if has_ledger else None,
+            spend=await self._ledger_reader.spend(),
+            ledger=await self._ledger_reader.search(search, request.query),
             search=search,
         )
         headers = {"cache-control": "no-store", "x-content-type-options": "nosniff", "vary": "Accept"}

@@ -6,7 +6,7 @@ The state of the shared store is that of the worker that handles the request.
 
 What was spent (`SpendSummary`) is read from the usage ledger, which all workers and hosts write, in a thread and at most every
 few seconds; less often if reading takes long. A reader may search the recent requests, by key, model, status, outcome, day, and
-text of the error or the request id; `search_ledger` looks for what is older than those in memory, or was on another host.
+text of the error or the request id, and the ledger for what is older than those in memory, or was on another host.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from antiphon.errors import AntiphonError
 from antiphon.history.sql.database import Database
@@ -35,6 +35,8 @@ _KEPT_SECONDS = 3.0
 _FAILED_SECONDS = 15.0
 _LEAST_PAUSE = 20.0
 """How many times as long as reading took the result is used: the page takes at most a twentieth of a processor."""
+_PATIENCE_SECONDS = 2.0
+_MOST_DIGITS = 18
 
 
 class SpendSummary(Struct, frozen=True, kw_only=True):
@@ -43,7 +45,7 @@ class SpendSummary(Struct, frozen=True, kw_only=True):
     days: int = DAYS
     is_on: bool = True
     problem: str = ""
-    """Why the ledger cannot be read at present."""
+    """Why the ledger cannot be read at present: the sums are those that were read last."""
     by_key: tuple[SpendRow, ...] = ()
     by_model: tuple[SpendRow, ...] = ()
     by_day: tuple[SpendRow, ...] = ()
@@ -51,29 +53,78 @@ class SpendSummary(Struct, frozen=True, kw_only=True):
     today: SpendRow | None = None
 
 
-class SpendReader:
-    """Reads the summary, once for all readers of the next seconds."""
+class LedgerSearch(Struct, frozen=True, kw_only=True):
+    """What was found. `problem` is why nothing could be searched."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    page: AttemptPage = AttemptPage()
+    problem: str = ""
+
+
+class LedgerReader:
+    """Reads what the page shows of the ledger, and waits for it only a moment: the rest of the page needs no database.
+
+    One reading of the sums is for all readers of the next seconds. One that takes longer is for those that come later.
+    Without a `database` there is no ledger.
+    """
+
+    def __init__(self, database: OperatorDatabase | None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._database = database
         self._clock = clock
         self._until = 0.0
         self._last = SpendSummary()
         self._recent = RecentSpend()
-        self._reading = asyncio.Lock()
+        self._reading: asyncio.Task[None] | None = None
 
-    async def read(self, database: OperatorDatabase, *, is_on: bool = True) -> SpendSummary:
-        """The summary of now. `is_on`: whether there is a ledger."""
-        if not is_on or not database.exists:
-            return SpendSummary(is_on=is_on)
-        async with self._reading:
-            if (began := self._clock()) >= self._until:
-                try:
-                    self._last = await database.run(partial(read_spend, now=datetime.now(UTC), recent=self._recent))
-                    pause = max(_KEPT_SECONDS, _LEAST_PAUSE * (self._clock() - began))
-                except AntiphonError as error:
-                    self._last, pause = SpendSummary(problem=str(error)), _FAILED_SECONDS
-                self._until = self._clock() + pause
-            return self._last
+    async def spend(self) -> SpendSummary:
+        """The sums of now, or the last ones if the ledger does not answer."""
+        database = self._database
+        if database is None or not database.exists:
+            return SpendSummary(is_on=database is not None)
+        if self._clock() >= self._until:
+            self._reading = self._reading or asyncio.create_task(self._read(database))
+            try:
+                await asyncio.wait_for(asyncio.shield(self._reading), _PATIENCE_SECONDS)
+            except TimeoutError:
+                self._keep(structs.replace(self._last, problem=_silent(database)), _FAILED_SECONDS)
+        return self._last
+
+    async def search(self, search: RequestFilter, query: Mapping[str, str]) -> LedgerSearch | None:
+        """What a reader looks for, in the ledger; None without a search. `before` in the query is the cursor."""
+        database = self._database
+        if database is None or (search.is_empty and "before" not in query):
+            return None
+        cursor = query.get("before", "")
+        if cursor and not (cursor.isascii() and cursor.isdigit() and len(cursor) <= _MOST_DIGITS):
+            return LedgerSearch(problem=f"before is a cursor from the page before, not {cursor[:40]!r}")
+        searching = partial(search_attempts, wanted=search, before=int(cursor) if cursor else None)
+        try:
+            search.read_day()  # a wrong one is said, whatever there is to search
+            if not database.exists:
+                return LedgerSearch()
+            if self._reading is not None:  # the page has waited for it already
+                return LedgerSearch(problem=_silent(database))
+            return LedgerSearch(page=await asyncio.wait_for(database.run(searching), _PATIENCE_SECONDS))
+        except AntiphonError as error:
+            return LedgerSearch(problem=str(error))
+        except TimeoutError:
+            return LedgerSearch(problem=_silent(database))
+
+    async def _read(self, database: OperatorDatabase) -> None:
+        began = self._clock()
+        try:
+            found = await database.run(partial(read_spend, now=datetime.now(UTC), recent=self._recent))
+            self._keep(found, max(_KEPT_SECONDS, _LEAST_PAUSE * (self._clock() - began)))
+        except AntiphonError as error:
+            self._keep(structs.replace(self._last, problem=str(error)), _FAILED_SECONDS)
+        finally:
+            self._reading = None
+
+    def _keep(self, summary: SpendSummary, seconds: float) -> None:
+        self._last, self._until = summary, self._clock() + seconds
+
+
+def _silent(database: OperatorDatabase) -> str:
+    return f"{database.location} does not answer"
 
 
 def read_spend(database: Database, now: datetime, recent: RecentSpend) -> SpendSummary:
@@ -91,9 +142,6 @@ def read_spend(database: Database, now: datetime, recent: RecentSpend) -> SpendS
 
 def _largest_first(rows: list[SpendRow]) -> tuple[SpendRow, ...]:
     return tuple(sorted(rows, key=lambda row: (-(row.cost or 0), -row.usage.total_tokens)))
-
-
-_MOST_DIGITS = 18
 
 
 def matches(search: RequestFilter, record: RequestRecord) -> bool:
@@ -163,32 +211,6 @@ def _texts(record: RequestRecord) -> tuple[str, ...]:
 
 def _contains(text: str, part: str) -> bool:
     return not part or part.casefold() in text.casefold()
-
-
-class LedgerSearch(Struct, frozen=True, kw_only=True):
-    """What was found. `problem` is why nothing could be searched."""
-
-    page: AttemptPage = AttemptPage()
-    problem: str = ""
-
-
-async def search_ledger(
-    database: OperatorDatabase, search: RequestFilter, query: Mapping[str, str]
-) -> LedgerSearch | None:
-    """What a reader looks for, in the ledger; None without a search. `before` in the query is the cursor."""
-    if search.is_empty and "before" not in query:
-        return None
-    cursor = query.get("before", "")
-    if cursor and not (cursor.isascii() and cursor.isdigit() and len(cursor) <= _MOST_DIGITS):
-        return LedgerSearch(problem=f"before is a cursor from the page before, not {cursor[:40]!r}")
-    before = int(cursor) if cursor else None
-    try:
-        search.read_day()  # a wrong one is said, whatever there is to search
-        if not database.exists:
-            return LedgerSearch()
-        return LedgerSearch(page=await database.run(lambda opened: search_attempts(opened, search, before=before)))
-    except AntiphonError as error:
-        return LedgerSearch(problem=str(error))
 
 
 class ServerStatus(Struct, frozen=True, kw_only=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -10,21 +11,25 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from antiphon.errors import StoreError
+from antiphon.history.sql.database import Database
 from antiphon_gateway.ledger.database import OperatorDatabase, open_operator_database
 from antiphon_gateway.ledger.journal import UsageRow
 from antiphon_gateway.ledger.ledger import UsageLedger
+from antiphon_gateway.ledger.search import RequestFilter
+from antiphon_gateway.ledger.spend import RecentSpend
 from antiphon_gateway.observe import status
-from antiphon_gateway.observe.status import DAYS, SpendReader, SpendSummary
+from antiphon_gateway.observe.status import DAYS, LedgerReader, SpendSummary
 
 DAY = 86_400_000_000
 
 
-def read(address: Path, *, is_on: bool = True) -> SpendSummary:
+def read(address: Path) -> SpendSummary:
     database = OperatorDatabase(str(address))
     try:
-        return asyncio.run(SpendReader().read(database, is_on=is_on))
+        return asyncio.run(LedgerReader(database).spend())
     finally:
         database.close()
 
@@ -78,7 +83,7 @@ def test_a_ledger_that_is_empty_off_or_broken(tmp_path: Path) -> None:
     broken = tmp_path / "broken.db"
     broken.write_bytes(b"this is not a database" * 100)
     assert read(broken).problem
-    assert not read(broken, is_on=False).is_on
+    assert not asyncio.run(LedgerReader(None).spend()).is_on
 
 
 def test_it_is_read_at_most_every_few_seconds(tmp_path: Path) -> None:
@@ -87,11 +92,11 @@ def test_it_is_read_at_most_every_few_seconds(tmp_path: Path) -> None:
     database = OperatorDatabase(str(address))
 
     async def run() -> list[int]:
-        reader = SpendReader(clock=lambda: clock[0])
+        reader = LedgerReader(database, clock=lambda: clock[0])
         counts = []
         for seconds in (0.0, 1.0, 5.0):
             clock[0] += seconds
-            counts.append((await reader.read(database)).by_key[0].calls)
+            counts.append((await reader.spend()).by_key[0].calls)
             await asyncio.to_thread(write, address, row(len(counts) + 1))
         return counts
 
@@ -113,9 +118,9 @@ def test_reading_that_takes_long_is_repeated_less_often(tmp_path: Path, monkeypa
     database = OperatorDatabase(str(tmp_path / "ledger.db"))
 
     async def run() -> None:
-        reader = SpendReader(clock=lambda: clock[0])
+        reader = LedgerReader(database, clock=lambda: clock[0])
         for _ in range(20):
-            await reader.read(database)
+            await reader.spend()
             clock[0] += 3.0
 
     asyncio.run(run())
@@ -136,10 +141,48 @@ def test_a_ledger_that_did_not_answer_is_read_again_soon(tmp_path: Path, monkeyp
     monkeypatch.setattr(status, "read_spend", slow_read)
 
     async def run() -> None:
-        database, reader = OperatorDatabase(str(address)), SpendReader(clock=lambda: clock[0])
-        assert (await reader.read(database)).problem == "the server does not answer"
+        database = OperatorDatabase(str(address))
+        reader = LedgerReader(database, clock=lambda: clock[0])
+        assert (await reader.spend()).problem == "the server does not answer"
         clock[0] += 15.0
-        assert (await reader.read(database)).days == 7
+        assert (await reader.spend()).days == 7
         database.close()
 
     asyncio.run(run())
+
+
+def test_the_last_sums_are_shown_while_the_ledger_does_not_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And a reading that was not waited for is used when it ends."""
+    address, clock, may_answer = tmp_path / "ledger.db", [100.0], threading.Event()
+    write(address, row(1))
+    read_spend, days = status.read_spend, iter((2, 3))
+
+    def slow_read(database: Database, *, now: datetime, recent: RecentSpend) -> SpendSummary:
+        number = next(days)
+        assert number == 2 or may_answer.wait(20)
+        return structs.replace(read_spend(database, now, recent), days=number)
+
+    monkeypatch.setattr(status, "read_spend", slow_read)
+    monkeypatch.setattr(status, "_PATIENCE_SECONDS", 0.1)
+
+    async def run() -> None:
+        database = OperatorDatabase(str(address))
+        reader = LedgerReader(database, clock=lambda: clock[0])
+        known = await reader.spend()
+        assert (known.days, known.problem, len(known.by_key)) == (2, "", 1)
+        for seconds in (5.0, 5.0, 15.0):
+            clock[0] += seconds
+            silent = await reader.spend()
+            assert silent == structs.replace(known, problem=f"{address} does not answer")
+        found = await reader.search(RequestFilter(key="laptop"), {})
+        assert found is not None
+        assert found.problem == silent.problem
+        may_answer.set()
+        while (await reader.spend()).problem:
+            await asyncio.sleep(0.01)
+        assert (await reader.spend()).days == 3
+        database.close()
+
+    asyncio.run(asyncio.wait_for(run(), 30))

@@ -212,7 +212,7 @@ export function spend({ spend: spent, server }) {
       : !spent.by_day.length
         ? say("spend_none")
         : "";
-  if (problem) return section("spend", "spend", period, quiet(problem));
+  if (!spent.by_day.length) return section("spend", "spend", period, quiet(problem));
   const days = new Map(spent.by_day.map((row) => [row.day, Number(row.cost ?? 0)]));
   const daily = Array.from({ length: spent.days }, (_, back) => {
     const day = new Date(Date.parse(server.now) - (spent.days - 1 - back) * 86_400_000);
@@ -222,6 +222,7 @@ export function spend({ spend: spent, server }) {
     "spend",
     "spend",
     [period, sparkline(daily, say("by_day"))],
+    problem && quiet(problem),
     element(
       "div",
       { class: "pair" },
