@@ -27,7 +27,7 @@ from antiphon.history.sql.sqlite_file import SqliteDatabase, SqliteFile
 from antiphon.prices.table import PriceTable
 from antiphon.providers.keys.secret import Credential, is_reference
 from antiphon_gateway.config.settings import Config
-from antiphon_gateway.ledger.repricing import has_unpriced_sums, price_old_sums
+from antiphon_gateway.ledger.repricing import has_unpriced_sums, price_all_old_rows, price_old_sums
 from antiphon_gateway.threads import DATABASE
 
 T = TypeVar("T")
@@ -201,7 +201,7 @@ def open_ledger(address: str, prices: PriceTable) -> Database | None:
     if not is_postgres_url(address) and not Path(address).exists():
         return None
     try:
-        return open_operator_database(address, prices, create=False)
+        database = open_operator_database(address, prices, create=False)
     except StoreReadOnly as refused:
         database = _open(address, create=False, read_only=True)
         is_older = isinstance(database, SqliteDatabase) and database.file.schema < len(MIGRATIONS)
@@ -210,7 +210,9 @@ def open_ledger(address: str, prices: PriceTable) -> Database | None:
             raise StoreReadOnly(
                 f"an older Antiphon wrote this ledger, and it cannot be brought up to date: {refused}"
             ) from None
-        return database
+    else:
+        price_all_old_rows(database, prices)  # with the prices that its sums got
+    return database
 
 
 def _open(address: str, *, create: bool, read_only: bool) -> Database:

@@ -2,7 +2,7 @@
 
 Rows have what they cost when they were written, so a corrected price changes nothing by itself: `reprice` does, and adjusts the
 sums per day by the differences. An older version stored no cost. Its sums are priced when the database is opened, which gives the
-same reports as before, and its rows later, some at a time, so that no gateway waits for it (`price_old_rows`).
+same reports as before, and its rows some at a time, so that no gateway waits for it (`price_old_rows`); a command does.
 
 Calls whose rows were deleted keep the cost that is in the sums.
 """
@@ -17,6 +17,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from antiphon.errors import StoreError
 from antiphon.history.sql.database import Database
 from antiphon.prices.rate_card import TokenCounts
 from antiphon.prices.table import PriceTable
@@ -115,15 +116,24 @@ def price_old_rows(database: Database, table: PriceTable, most: int = _ROWS_AT_O
     return len(rows) == most
 
 
+def price_all_old_rows(database: Database, table: PriceTable) -> None:
+    """The same for all of them."""
+    while price_old_rows(database, table):
+        pass
+
+
 def reprice(
     database: Database, table: PriceTable, *, since: date, model: str = "*", is_dry_run: bool = False
 ) -> Repricing:
     """Find what the calls from a day on cost with a price table. `model` is a pattern for `model` or `provider/model`.
 
-    With `is_dry_run` nothing is written.
+    With `is_dry_run` nothing is written. Raises `StoreError` if rows of an older version have not been priced yet.
     """
-    while not is_dry_run and price_old_rows(database, table):
-        pass
+    if database.rows("SELECT 1 FROM unpriced"):
+        raise StoreError(
+            f"{database.location} has calls of an older Antiphon that are not priced yet; `antiphon serve` prices them, and "
+            "this command too if it may write there"
+        )
     buckets = {number: bucket for number, bucket in _read_buckets(database).items() if _is(bucket, model)}
     first_at, found = day_of(since) * DAY_MICROSECONDS, Repricing()
     known: dict[str, Any] = {"first": first_at, "buckets": list(buckets), "most": _ROWS_AT_ONCE}

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from antiphon.errors import StoreReadOnly
+from antiphon.errors import StoreError, StoreReadOnly
 from antiphon.history.location import is_postgres_url
 from antiphon.history.sql.database import Database
 from antiphon.history.sql.postgres_connections import Address, Connections
@@ -215,6 +215,30 @@ def test_an_older_ledger_keeps_its_figures(address: str) -> None:
         assert sums[place][:2] == (calls, priced)
         assert abs(sums[place][2] - cost) <= calls
     database.close()
+
+
+def test_a_command_prices_the_rows_of_an_older_ledger_as_its_sums(address: str) -> None:
+    """Else a price that is corrected next would be found in the rows already, and never reach the sums."""
+    make_older(address)
+    opened = open_ledger(address, HOUSE)
+    assert opened is not None
+    check_older(opened)
+    every = date(1970, 1, 1)
+    assert reprice(opened, HOUSE, since=every, is_dry_run=True).changed == 0, "they had no cost, and have the same one"
+    before = spend(opened)[0].cost or 0
+    found = reprice(opened, PriceTable([PriceOverride(model="*", input=100, output=100)]), since=every)
+    assert found.changed > 0
+    assert (spend(opened)[0].cost or 0) - before == Decimal(found.after - found.before).scaleb(-9) > 0
+    opened.close()
+
+
+def test_the_rows_of_an_older_ledger_are_not_compared_before_they_are_priced(address: str) -> None:
+    make_older(address)
+    open_operator_database(address, HOUSE).close()
+    reader = open_operator_database(address, HOUSE, create=False, read_only=True)
+    with pytest.raises(StoreError, match="an older Antiphon that are not priced yet"):
+        reprice(reader, HOUSE, since=date(1970, 1, 1), is_dry_run=True)
+    reader.close()
 
 
 def test_a_gateway_prices_the_rows_of_an_older_ledger(address: str) -> None:
