@@ -34,11 +34,14 @@ class StoringUpstream:
         self.format = format_name
         self.stored: dict[tuple[str, str], bytes] = {}
         self.asked: list[str] = []
+        self.is_down = False
         self.server = ScriptedServer(self.reply)
 
     def reply(self, received: Received) -> Reply:
         key = received.headers.get("authorization", "").removeprefix("Bearer ") or received.headers["x-goog-api-key"]
         path, _, query = received.target.partition("?")
+        if self.is_down:
+            return json_reply({"error": {"message": "try later", "code": 500, "status": "INTERNAL"}}, 500)
         if received.method == "POST" and path == PATHS[self.format]:
             return self._create(received, key)
         self.asked.append(f"{received.method} {received.target} {key}")
@@ -80,18 +83,22 @@ def stream_of(format_name: str, answer_id: str) -> bytes:
 
 
 @contextmanager
-def gateway(upstream: StoringUpstream, state: str = "") -> Iterator[Callable[[str], Client]]:
-    provider = ProviderSettings(
-        name="storing",
-        preset=PRESET_OF[upstream.format],
-        base_url=upstream.server.url + ("/v1" if upstream.format.startswith("openai") else ""),
-        keys=("env:FIRST", "env:SECOND"),
-        retries=0,
+def gateway(*upstreams: StoringUpstream, state: str = "") -> Iterator[Callable[[str], Client]]:
+    """A gateway whose models are asked of the first host, and of the next ones if it fails."""
+    providers = tuple(
+        ProviderSettings(
+            name=name,
+            preset=PRESET_OF[upstream.format],
+            base_url=upstream.server.url + ("/v1" if upstream.format.startswith("openai") else ""),
+            keys=("env:FIRST", "env:SECOND"),
+            retries=0,
+        )
+        for name, upstream in zip(("storing", "other"), upstreams, strict=False)
     )
     config = Config(
         gateway=structs.replace(FAST, state=state),
-        providers=(provider,),
-        models=(ModelSettings(name="asked-*", targets=(f"storing/{MODEL}",)),),
+        providers=providers,
+        models=(ModelSettings(name="asked-*", targets=tuple(f"{provider.name}/{MODEL}" for provider in providers)),),
         keys=tuple(ClientKeySettings(name=name, key=hash_key(f"sk-{name}")) for name in ("one", "other")),
     )
     clients: list[Client] = []
@@ -140,9 +147,9 @@ def test_an_answer_is_got_with_the_key_that_created_it(upstream: StoringUpstream
 @to_both
 def test_a_restarted_gateway_finds_the_answer(upstream: StoringUpstream, name: str, tmp_path: Path) -> None:
     state = str(tmp_path / "state.db")
-    with gateway(upstream, state) as client_of:
+    with gateway(upstream, state=state) as client_of:
         answer_id = created(client_of("one"), name)
-    with gateway(upstream, state) as client_of:
+    with gateway(upstream, state=state) as client_of:
         assert client_of("one").get(f"{PATHS[name]}/{answer_id}").json["model"] == "asked-model"
 
 
@@ -224,3 +231,23 @@ def test_a_request_that_continues_it_goes_to_the_same_account(
             second = created(client, name, streams=streams, **{field: second})
     keys = [key for key, _ in upstream.stored]
     assert sorted((keys.count("key-first"), keys.count("key-second"))) == [4, 7]
+
+
+@to_both
+@pytest.mark.parametrize("streams", [False, True])
+def test_the_key_that_has_it_is_not_preferred_at_another_host(
+    upstream: StoringUpstream, name: str, streams: bool
+) -> None:
+    """Its keys may have the same names, and are those of other accounts."""
+    field = {"openai-responses": "previous_response_id", "gemini-interactions": "previous_interaction_id"}[name]
+    other = StoringUpstream(name)
+    with other.server, gateway(upstream, other) as client_of:
+        client = client_of("one")
+        created(client, name)
+        answer_id = created(client, name)
+        assert [key for key, _ in upstream.stored] == ["key-first", "key-second"]
+        upstream.is_down = True
+        other.stored = {(key, answer_id): b"" for key in ("key-first", "key-second")}
+        created(client, name, streams=streams, **{field: answer_id})
+        created(client, name, streams=streams, **{field: answer_id})
+    assert [key for key, _ in other.stored][2:] == ["key-first", "key-second"], "each in its turn"

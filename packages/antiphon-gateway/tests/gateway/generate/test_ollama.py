@@ -179,23 +179,42 @@ def test_errors_are_exceptions_of_the_client(gateway: Rig, client: Any) -> None:
         list(client.chat(model="to-openai-chat", messages=[{"role": "user", "content": "x" * 900}], stream=True))
 
 
+def lines_of_a_silence(gateway: Rig, model: str, count: int) -> list[Any]:
+    """The first lines without content of a stream that is silent."""
+    with gateway.client() as client:
+        client._connection.request(
+            "POST",
+            "/api/chat",
+            msgspec.json.encode({"model": model, "messages": [{"role": "user", "content": "x"}]}),
+            {"content-type": "application/json"},
+        )
+        response = client._connection.getresponse()
+        assert response.getheader("content-type") == "application/x-ndjson"
+        until = time.monotonic() + 20
+        lines: list[Any] = []
+        while len(lines) < count and time.monotonic() < until:
+            line = msgspec.json.decode(response.readline())
+            if line["done"] is False and line["message"]["content"] == "":
+                lines.append(line)
+    return lines
+
+
 def test_a_silent_model_does_not_break_the_lines() -> None:
     with rig(structs.replace(FAST, keep_alive_seconds=0.05, hold_seconds=0.05)) as started:
         started.upstreams["openai-chat"].faults.append(hang(300))
-        with started.client() as client:
-            client._connection.request(
-                "POST",
-                "/api/chat",
-                msgspec.json.encode({"model": "to-openai-chat", "messages": [{"role": "user", "content": "x"}]}),
-                {"content-type": "application/json"},
-            )
-            response = client._connection.getresponse()
-            assert response.getheader("content-type") == "application/x-ndjson"
-            until, lines = time.monotonic() + 20, 0
-            while lines < 5 and time.monotonic() < until:
-                line = msgspec.json.decode(response.readline())
-                lines += line["done"] is False and line["message"]["content"] == ""
-    assert lines == 5
+        lines = lines_of_a_silence(started, "to-openai-chat", 5)
+    assert [line["model"] for line in lines] == ["to-openai-chat"] * 5
+
+
+def test_lines_of_a_silence_name_the_model_that_answers_after_a_fallback() -> None:
+    models = {"with-backup": ["anthropic/claude-sonnet-4-5", "openai-chat/gpt-4o"]}
+    with rig(structs.replace(FAST, keep_alive_seconds=0.05, hold_seconds=20.0), models=models) as started:
+        anthropic, chat = started.upstreams["anthropic"], started.upstreams["openai-chat"]
+        chat.answer = lambda _: text_answer("One more word. " * 100)
+        chat.faults.append(hang(2000))
+        anthropic.faults.append(anthropic.error(529, "overloaded", "Overloaded"))
+        lines = lines_of_a_silence(started, "with-backup", 5)
+    assert [line["model"] for line in lines] == ["gpt-4o"] * 5
 
 
 def test_models_are_listed_and_shown(client: Any) -> None:
