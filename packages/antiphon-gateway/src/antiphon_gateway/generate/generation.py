@@ -19,7 +19,6 @@ from antiphon.parts import NativeExtras, text_of
 from antiphon.providers.engine.continuation import Continuation
 from antiphon.providers.engine.provider_call import ProviderCall
 from antiphon.providers.engine.reply import StreamReply, UpstreamFailed, WholeReply
-from antiphon.providers.routes import check_model_name
 from antiphon.tools.embedded import EmbeddedCalls, with_calls_read
 from antiphon.wire.output import ModelOutput, ProviderError
 from antiphon.wire.tools.call_restorer import CallRestorer
@@ -59,15 +58,9 @@ class Generation(TargetedRequest):
         seen = self.outline(body)
         model = seen.model
         record.streams, record.service_tier = bool(seen.stream), seen.service_tier or ""
-        record.requested_model = model
         if not model:
             return self.refuse(ProviderError("the request has no model", "invalid_request", param="model"))
-        if key.is_checked:
-            check_model_name(model)
-            if not key.may_use(model):
-                message = f"this key may not use model {model!r}; allowed: {', '.join(key.models)}"
-                return self.refuse(ProviderError(message, "permission"))
-        targets = self.loaded.resolve(model)
+        targets = self.targets(model)
         if key.has_money_budget:
             priced = priced_targets(key, targets, self.loaded.prices)
             if isinstance(priced, ProviderError):

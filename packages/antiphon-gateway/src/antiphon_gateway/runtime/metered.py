@@ -25,7 +25,7 @@ from antiphon.http.server.application import BodyKind
 from antiphon.providers.engine.provider_call import Prepare, ProviderCall
 from antiphon.providers.engine.reply import UpstreamFailed
 from antiphon.providers.keys.health import CredentialStatus
-from antiphon.providers.routes import Target
+from antiphon.providers.routes import Target, check_model_name
 from antiphon.wire.output import ProviderError
 from antiphon_gateway.access.accounts import ClientAccounts
 from antiphon_gateway.access.client_keys import MAX_KEYLESS_BYTES, MAX_SETTINGS_BYTES, ClientKey
@@ -202,12 +202,17 @@ class MeteredRequest(ABC):
         return ProviderCall(targets, prepare, self.record, on_send=self.services.recorder.on_send, **options)
 
     def targets(self, model: str) -> list[Target]:
-        """The targets of a model, in order. Raises `InvalidModelName`, and `RoutingError` if it is not there for this client."""
+        """The targets of a model, in order. Raises `InvalidModelName`, `RoutingError`, and `RequestRefused` for this client.
+
+        A name that the key may not use is refused alike whether there is such a model or not.
+        """
         self.record.requested_model = model
-        found = self.loaded.resolve(model)
-        if not self.key.may_use(model):
-            raise RoutingError(f"this key may not use model {model!r}")
-        return found
+        key = self.key
+        if key.is_checked and not key.may_use(model):
+            check_model_name(model)
+            message = f"this key may not use model {model!r}; allowed: {', '.join(key.models)}"
+            raise RequestRefused(ProviderError(message, "permission", param="model"))
+        return self.loaded.resolve(model)
 
     def refuse(self, error: ProviderError, status: int | None = None) -> Response:
         """An error of the gateway's own, which is the answer."""

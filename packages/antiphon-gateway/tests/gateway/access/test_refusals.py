@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -18,6 +19,7 @@ from antiphon.wire.request import Message, ModelRequest
 from antiphon_gateway.access.accounts import LimitReached, dollars
 from antiphon_gateway.access.client_keys import hash_key
 from antiphon_gateway.config.settings import ClientKeySettings, LedgerSettings
+from antiphon_gateway.routes import ROUTES
 from gateway.rig import Got, Rig, rig
 from gateway.strict_upstream import text_answer
 
@@ -52,6 +54,7 @@ KEYS += [
     ClientKeySettings(name="expired", key=hash_key("sk-expired"), expires=datetime.now(UTC) - timedelta(days=1)),
     ClientKeySettings(name="current", key=hash_key("sk-current"), expires=datetime.now(UTC) + timedelta(days=1)),
     ClientKeySettings(name="budget", key=hash_key("sk-budget"), budget_per_day=1.0),
+    ClientKeySettings(name="narrow", key=hash_key("sk-narrow"), models=("to-gemini", "other-*")),
 ]
 
 
@@ -165,6 +168,80 @@ def test_wrong_and_expired_keys_are_401_in_the_clients_own_shape(gateway: Rig, n
             assert reason in error.message
     with gateway.client("sk-current") as client:
         assert client.ask(name, f"to-{name}", QUESTION, streams=False).status == 200
+
+
+HI = [{"role": "user", "content": "hi"}]
+CONTENTS = [{"parts": [{"text": "hi"}]}]
+NAMING_ROUTES: dict[str, dict[str, Any] | None] = {
+    "/v1/chat/completions": {"model": "", "messages": HI},
+    "/v1/completions": {"model": "", "prompt": "hi"},
+    "/openai/deployments/{}/chat/completions": {"messages": HI},
+    "/v1/responses": {"model": "", "input": "hi"},
+    "/v1/responses?background": {"model": "", "input": "hi", "background": True},
+    "/v1/responses/compact": {"model": "", "input": "hi"},
+    "/v1/responses/input_tokens": {"model": "", "input": "hi"},
+    "/v1/embeddings": {"model": "", "input": "hi"},
+    "/v1/messages": {"model": "", "max_tokens": 9, "messages": HI},
+    "/v1/messages/count_tokens": {"model": "", "messages": HI},
+    "/v1beta/models/{}:generateContent": {"contents": CONTENTS},
+    "/v1beta/models/{}:streamGenerateContent": {"contents": CONTENTS},
+    "/v1beta/models/{}:countTokens": {"contents": CONTENTS},
+    "/v1beta/models/{}:embedContent": {"content": CONTENTS[0]},
+    "/v1beta/models/{}:batchEmbedContents": {"requests": [{"content": CONTENTS[0]}]},
+    "/v1beta/interactions": {"model": "", "input": "hi"},
+    "/api/chat": {"model": "", "messages": HI},
+    "/api/generate": {"model": "", "prompt": "hi"},
+    "/api/embed": {"model": "", "input": "hi"},
+    "/api/embeddings": {"model": "", "prompt": "hi"},
+    "/api/show": {"model": ""},
+    "/v1/models/{}": None,
+    "/v1beta/models/{}": None,
+}
+"""Every route that takes the name of a model, with a body if it is POST."""
+
+
+def test_every_route_that_takes_the_name_of_a_model_is_known() -> None:
+    actions = {"generate", "embed", "count", "compact", "get_model", "show"}
+    paths = {re.sub(r"\{\w+\}", "{}", route.path) for route in ROUTES if route.endpoint.action in actions}
+    assert paths <= NAMING_ROUTES.keys()
+
+
+def ask_for(gateway: Rig, route: str, model: str) -> Got:
+    body, path = NAMING_ROUTES[route], route.format(model)
+    with gateway.client("sk-narrow") as client:
+        return (
+            client.get(path)
+            if body is None
+            else client.post(path, {**body, **({"model": model} if "model" in body else {})})
+        )
+
+
+@pytest.mark.parametrize("route", NAMING_ROUTES)
+def test_a_model_that_a_key_may_not_use_is_refused_alike_on_every_route(gateway: Rig, route: str) -> None:
+    """And alike whether there is one of that name. What the key may use and is not there is not found."""
+    for model in ("to-anthropic", "no-such-model"):
+        got = ask_for(gateway, route, model)
+        assert got.status == 403, got
+        assert f"this key may not use model '{model}'; allowed: to-gemini, other-*" in got.body.decode()
+    got = ask_for(gateway, route, "other-model")
+    assert got.status == 404, got
+    assert "There are: to-gemini." in got.body.decode()
+
+
+def test_the_official_sdks_raise_their_permission_error_for_another_model(gateway: Rig) -> None:
+    with (
+        openai.OpenAI(api_key="sk-narrow", base_url=f"{gateway.url}/v1") as chat,
+        anthropic.Anthropic(api_key="sk-narrow", base_url=gateway.url) as messages,
+    ):
+        assert [model.id for model in chat.models.list()] == ["to-gemini"]
+        with pytest.raises(openai.PermissionDeniedError):
+            chat.models.retrieve("to-anthropic")
+        with pytest.raises(openai.PermissionDeniedError):
+            chat.embeddings.create(model="to-anthropic", input="hi")
+        with pytest.raises(anthropic.PermissionDeniedError):
+            messages.models.retrieve("to-anthropic")
+        with pytest.raises(anthropic.PermissionDeniedError):
+            messages.messages.count_tokens(model="to-anthropic", messages=[{"role": "user", "content": "hi"}])
 
 
 def test_a_model_without_a_price_is_refused_under_a_money_budget(gateway: Rig) -> None:
