@@ -102,12 +102,14 @@ def test_every_endpoint_is_replayed_byte_for_byte_and_no_secret_is_recorded(path
     with recording(path) as gateway, gateway.client(CLIENT_KEY) as client:
         live = [send(client, name, streams=streams) for name in FORMATS for streams in (False, True)]
         live += other_requests(client)
-        assert client.get("/healthz").status == 200
+        own = ("/healthz", "/status", "/status/page/main.js", "/status/login")
+        assert [client.request("GET", page, headers={"accept": "text/html"}).status for page in own] == [200] * 4
     assert [got.status for got in live] == [200] * 13 + [404, live[-1].status]
     with replaying(path) as port, connected(port) as client:
         played = [send(client, name, streams=streams) for name in FORMATS for streams in (False, True)]
         played += other_requests(client)
         assert client.get("/readyz").json == {"status": "ok", "exchanges": len(live)}
+        assert [client.request("GET", page, headers={"accept": "text/html"}).status for page in own] == [200] * 4
     for before, now in zip(live, played, strict=True):
         assert (now.status, now.body) == (before.status, before.body)
         volatile = {"date", "x-request-id", "x-antiphon-tape"}

@@ -42,7 +42,7 @@ from antiphon_gateway.runtime.metered import Handler as Answer
 from antiphon_gateway.runtime.metered import MeteredRequest, Services, SmallRequest, SocketRequest
 from antiphon_gateway.state.continuing import STATE_FIELDS
 
-_STATUS_PAGE = Endpoint("status_page", resource="index.html")
+_STATUS_PAGE = Endpoint("status_page", resource="index.html", access="anyone")
 _EXPOSED_HEADERS = (
     "x-request-id, x-antiphon-target, x-antiphon-repairs, x-antiphon-losses, x-antiphon-estimate, x-antiphon-limit, "
     "x-antiphon-limit-reset, retry-after"

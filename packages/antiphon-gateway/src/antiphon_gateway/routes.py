@@ -10,8 +10,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from typing import Literal, TypeAlias
 
 from msgspec import Struct, structs
+
+Access: TypeAlias = Literal["client", "operator", "anyone", "probe"]
+"""Who may ask. `anyone` and a `probe` need no key; on a gateway without keys a probe may come from another machine, too."""
 
 
 class Endpoint(Struct, frozen=True):
@@ -26,6 +30,7 @@ class Endpoint(Struct, frozen=True):
     stream: bool | None = None
     kind: str = ""
     """Which one, where an action and a format have several."""
+    access: Access = "client"
 
 
 class NoRoute(Struct, frozen=True):
@@ -113,27 +118,27 @@ ROUTES: tuple[Route, ...] = (
     *_passed("files", _GEMINI, "POST PUT /upload/v1beta/files", "GET /v1beta/files", "GET DELETE /v1beta/files/{name}"),
     *_passed("batches", _GEMINI, "GET /v1beta/batches", "GET POST DELETE /v1beta/batches/{name}"),
     *_passed("batches", _GEMINI, "POST /v1beta/models/{model}:batchGenerateContent"),
-    Route("GET", "/healthz", Endpoint("health")),
-    Route("GET", "/readyz", Endpoint("ready")),
-    Route("GET", "/metrics", Endpoint("metrics")),
-    Route("GET", "/status", Endpoint("status")),
-    Route("GET", "/status/page/{name}", Endpoint("status_page")),
-    Route("GET", "/status/login", Endpoint("status_login_needed")),
-    Route("POST", "/status/login", Endpoint("status_login")),
-    Route("GET", "/credentials", Endpoint("list_credentials")),
-    Route("POST", "/credentials", Endpoint("switch_credential")),
-    Route("GET", "/admin/credentials", Endpoint("list_credentials")),
-    Route("POST", "/admin/credentials", Endpoint("switch_credential")),
-    Route("GET", "/admin/keys", Endpoint("list_keys")),
-    Route("POST", "/admin/keys", Endpoint("create_key")),
-    Route("GET", "/admin/keys/{id}", Endpoint("get_key")),
-    Route("PATCH", "/admin/keys/{id}", Endpoint("change_key")),
-    Route("DELETE", "/admin/keys/{id}", Endpoint("delete_key")),
-    Route("POST", "/admin/keys/{id}/disable", Endpoint("disable_key")),
-    Route("POST", "/admin/keys/{id}/enable", Endpoint("enable_key")),
-    Route("POST", "/admin/keys/{id}/rotate", Endpoint("rotate_key")),
-    Route("GET", "/admin/audit", Endpoint("audit")),
-    Route("GET", "/admin/spend", Endpoint("spend")),
+    Route("GET", "/healthz", Endpoint("health", access="probe")),
+    Route("GET", "/readyz", Endpoint("ready", access="probe")),
+    Route("GET", "/metrics", Endpoint("metrics", access="operator")),
+    Route("GET", "/status", Endpoint("status", access="operator")),
+    Route("GET", "/status/page/{name}", Endpoint("status_page", access="anyone")),
+    Route("GET", "/status/login", Endpoint("status_login_needed", access="anyone")),
+    Route("POST", "/status/login", Endpoint("status_login", access="anyone")),
+    Route("GET", "/credentials", Endpoint("list_credentials", access="operator")),
+    Route("POST", "/credentials", Endpoint("switch_credential", access="operator")),
+    Route("GET", "/admin/credentials", Endpoint("list_credentials", access="operator")),
+    Route("POST", "/admin/credentials", Endpoint("switch_credential", access="operator")),
+    Route("GET", "/admin/keys", Endpoint("list_keys", access="operator")),
+    Route("POST", "/admin/keys", Endpoint("create_key", access="operator")),
+    Route("GET", "/admin/keys/{id}", Endpoint("get_key", access="operator")),
+    Route("PATCH", "/admin/keys/{id}", Endpoint("change_key", access="operator")),
+    Route("DELETE", "/admin/keys/{id}", Endpoint("delete_key", access="operator")),
+    Route("POST", "/admin/keys/{id}/disable", Endpoint("disable_key", access="operator")),
+    Route("POST", "/admin/keys/{id}/enable", Endpoint("enable_key", access="operator")),
+    Route("POST", "/admin/keys/{id}/rotate", Endpoint("rotate_key", access="operator")),
+    Route("GET", "/admin/audit", Endpoint("audit", access="operator")),
+    Route("GET", "/admin/spend", Endpoint("spend", access="operator")),
     Route("GET", "/v1/usage", Endpoint("usage")),
 )
 """Every path. A path matches the first template that fits it."""

@@ -23,7 +23,6 @@ from antiphon.http.server.websocket import SocketSession, WebSocket
 from antiphon_devtools.cassettes.matching import read_request
 from antiphon_devtools.cassettes.redaction import Redactor
 from antiphon_devtools.cassettes.tape import Exchange, RecordedAnswer, Tape
-from antiphon_gateway.access.client_keys import OPERATOR_ACTIONS
 from antiphon_gateway.app import Gateway
 from antiphon_gateway.runtime.metered import MeteredRequest
 
@@ -31,8 +30,8 @@ logger = logging.getLogger("antiphon.gateway")
 
 MAX_BODY_BYTES = 64 << 20
 """Of a longer body that is passed on, only this much is compared and described."""
-_NOT_RECORDED = OPERATOR_ACTIONS | {"health", "ready", "connect", "status_login", "usage"}
-"""What is about the gateway itself. A WebSocket is recorded by its requests, not by its opening."""
+_NOT_RECORDED = frozenset({"connect", "usage"})
+"""What clients ask about the gateway itself. A WebSocket is recorded by its requests, not by its opening."""
 _OWN_HEADERS = frozenset(
     {"connection", "keep-alive", "transfer-encoding", "content-length", "date", "server", "x-request-id", "alt-svc"}
 )
@@ -41,7 +40,8 @@ _OWN_HEADERS = frozenset(
 
 def is_recorded(handler: Handler) -> bool:
     """Whether a request is recorded and played: one of the gateway that is not about itself, and not of the chat."""
-    return isinstance(handler, MeteredRequest) and handler.endpoint.action not in _NOT_RECORDED
+    endpoint = handler.endpoint if isinstance(handler, MeteredRequest) else None
+    return endpoint is not None and endpoint.access == "client" and endpoint.action not in _NOT_RECORDED
 
 
 class WrappedHandler:

@@ -37,7 +37,7 @@ from antiphon.wire.output import ProviderError
 from antiphon_gateway.config.references import HASH_PREFIX, digest_of, key_digest
 from antiphon_gateway.config.settings import Config, KeyRules
 from antiphon_gateway.errors import error_response
-from antiphon_gateway.routes import Endpoint, NoRoute, error_format_for_path
+from antiphon_gateway.routes import Access, Endpoint, NoRoute, error_format_for_path
 from antiphon_gateway.utc_time import utc_text
 
 _KEY_PREFIX = "sk-antiphon-"
@@ -267,16 +267,9 @@ def _signature(loaded: AccessRules, *parts: str) -> str:
 
 LOCAL_OPERATOR = ClientKey(name="", admin=True)
 """The operator of a gateway without client keys."""
-OPERATOR_ACTIONS = frozenset(
-    {"metrics", "status", "list_credentials", "switch_credential", "list_keys", "create_key", "get_key", "change_key"}
-    | {"delete_key", "disable_key", "enable_key", "rotate_key", "audit", "spend"}
-)
-"""What only operators may do."""
 MAX_KEYLESS_BYTES, MAX_SETTINGS_BYTES = 8 * 1024, 64 * 1024
 """The most bytes of a body without a key, and of what is sent to endpoints that take settings."""
-
-_PROBES = frozenset({"health", "ready"})
-_KEYLESS = _PROBES | {"status_page", "status_login", "status_login_needed"}
+_KEYLESS: tuple[Access, ...] = ("anyone", "probe")
 """The status page has no data; its login is limited by itself."""
 _LOOPBACK_ONLY = "no client keys are configured, so only loopback clients are allowed; add gateway.client_keys"
 _NOT_ADMIN = ProviderError(
@@ -308,16 +301,16 @@ def refuse_route(request: ClientRequest, missing: NoRoute) -> Response:
 
 def admit_client(loaded: AccessRules, request: ClientRequest, endpoint: Endpoint) -> ClientKey | Response:
     """The client of a request, by its key or because it is on this machine; or the response that refuses it."""
-    keys, is_operators = loaded.keys, endpoint.action in OPERATOR_ACTIONS
-    key = None if endpoint.action in _KEYLESS else keys.find(request.headers, request.query)
+    keys, is_operators = loaded.keys, endpoint.access == "operator"
+    key = None if endpoint.access in _KEYLESS else keys.find(request.headers, request.query)
     if key is not None and not ((key.expires is not None or key.is_disabled) and key.refusal()):
         return error_response(endpoint.format, _NOT_ADMIN) if is_operators and not key.admin else key
     if keys.allows_anonymous:
-        problem = _local_problem(loaded, request, is_probe=endpoint.action in _PROBES)
+        problem = _local_problem(loaded, request, is_probe=endpoint.access == "probe")
         if problem:
             return error_response(endpoint.format, ProviderError(problem, "permission"))
         return LOCAL_OPERATOR if is_operators else ANONYMOUS
-    if endpoint.action in _KEYLESS:
+    if endpoint.access in _KEYLESS:
         return ANONYMOUS
     if TICKET in request.query and request.path.startswith("/upload/"):
         client = ticket_client(loaded, request.query)

@@ -70,6 +70,14 @@ def test_addresses_of_all_forwarding_headers() -> None:
     assert forwarded_addresses({"host": "x"}) == []
 
 
+def test_everything_of_operators_says_so_in_its_route() -> None:
+    own = ("/admin/", "/credentials", "/metrics")
+    assert {route.endpoint.access for route in ROUTES if route.path.startswith(own)} == {"operator"}
+    assert {route.path for route in ROUTES if route.endpoint.access == "probe"} == {"/healthz", "/readyz"}
+    page = {"/status/page/{name}", "/status/login"}
+    assert {route.path for route in ROUTES if route.endpoint.access == "anyone"} == page
+
+
 @pytest.fixture(scope="module")
 def open_gateway() -> Iterator[Rig]:
     with rig() as running:
@@ -83,7 +91,7 @@ def test_without_keys_a_forwarded_request_is_refused_on_every_route(open_gateway
     value = {"forwarded": "for=127.0.0.1", "via": "1.1 proxy", "x-forwarded-proto": "https"}.get(name, "127.0.0.1")
     with open_gateway.client() as client:
         for route in ROUTES:
-            if route.endpoint.action in ("health", "ready"):
+            if route.endpoint.access == "probe":
                 continue
             path = re.sub(r"\{[^}]*\}", "x", route.path)
             got = client.request(route.method, path, b"{}" if route.method == "POST" else None, {name: value})
