@@ -7,13 +7,14 @@ from being served as intended. Secrets are read to see that they exist, and not 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from importlib.util import find_spec
-from itertools import product
+from itertools import chain, product
+from typing import TypeAlias
 from urllib.parse import parse_qsl, urlsplit
 
-from antiphon.errors import AntiphonError, ConversationError, CredentialError, ExtraMissing, InvalidModelName
+from antiphon.errors import AntiphonError
 from antiphon.history.location import is_postgres_url
 from antiphon.http.server.listener import check_certificate
 from antiphon.model_name import ModelName
@@ -26,20 +27,15 @@ from antiphon.tools.embedded import parse_setting
 from antiphon.wire.anthropic.dialects import DIALECTS as ANTHROPIC_DIALECTS
 from antiphon.wire.capabilities import capability_data, find_family
 from antiphon.wire.openai_chat.dialects import DIALECTS
-from antiphon_gateway.config.references import (
-    HASH_PREFIX,
-    InvalidStoreUrl,
-    key_digest,
-    load_cache_watch,
-    parse_store_url,
-)
+from antiphon_gateway.config.references import HASH_PREFIX, key_digest, load_cache_watch, parse_store_url
 from antiphon_gateway.config.schema import Problem, did_you_mean
 from antiphon_gateway.config.settings import (
     OFFLINE,
-    ChatPageSettings,
+    ClientKeySettings,
     Config,
     ConfigPath,
     GatewaySettings,
+    ModelSettings,
     ProviderSettings,
 )
 
@@ -54,191 +50,160 @@ _is_origin = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?#\s]*").fullmatch
 _is_header = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+").fullmatch
 
 
+Rows: TypeAlias = Iterator[tuple[ConfigPath, str]]
+"""What was checked, each with what is wrong with it; empty if nothing is."""
+
+
 def check_config(config: Config, environ: Mapping[str, str]) -> list[Problem]:
     """Everything that is wrong with a configuration."""
-    return [
-        *_check_gateway(config.gateway),
-        *_check_chat(config.chat),
-        *_check_shared_store(config.gateway, environ),
-        *_check_client_keys(config, environ),
-        *_check_unique("providers", [provider.name for provider in config.providers]),
-        *(
-            problem
-            for number, provider in enumerate(config.providers)
-            for problem in _check_provider(provider, ("providers", number), config.gateway, environ)
-        ),
-        *_check_routes(config),
-        *_check_capabilities(config),
-        *_check_prices(config),
-        *_check_ledger(config, environ),
-        *_check_cache_doctor(config),
-    ]
+    rows = chain(
+        _check_gateway(config.gateway, environ),
+        _check_names(config),
+        _check_client_keys(config, environ),
+        *(_check_provider(number, each, config.gateway, environ) for number, each in enumerate(config.providers)),
+        *(_check_route(number, each, config) for number, each in enumerate(config.models)),
+        _check_overrides(config),
+        _check_parts(config, environ),
+    )
+    return [Problem(path, reason) for path, reason in rows if reason]
 
 
-def _check_cache_doctor(config: Config) -> Iterator[Problem]:
-    if config.cache_doctor.enabled:
-        try:
-            load_cache_watch()
-        except ExtraMissing as error:
-            yield Problem(("cache_doctor", "enabled"), str(error))
-
-
-def _check_capabilities(config: Config) -> Iterator[Problem]:
-    for number, override in enumerate(config.capabilities):
-        if override.like and find_family(override.like) is None:
-            known = [example for family in capability_data().families for example in family.examples]
-            problem = f"unknown model{did_you_mean(override.like, known)}; `antiphon models` lists the known families"
-            yield Problem(("capabilities", number, "like"), problem)
-        elif not override.like and not override.facts:
-            yield Problem(("capabilities", number), "states nothing; set `like` or a capability")
-
-
-def _check_prices(config: Config) -> Iterator[Problem]:
-    for number, override in enumerate(config.prices):
-        if all(getattr(override, kind) is None for kind in KINDS):
-            yield Problem(("prices", number), f"states no price; set {', '.join(KINDS[:-1])} or {KINDS[-1]}")
-
-
-def _check_ledger(config: Config, environ: Mapping[str, str]) -> Iterator[Problem]:
-    place, address = ("ledger", "address"), config.ledger.address
-    if is_reference(address):
-        if reason := _secret_problem(address, environ):
-            yield Problem(place, reason)
-    elif is_postgres_url(address):
-        parts = urlsplit(address)
-        if parts.password is not None or any("password" in name for name, _ in parse_qsl(parts.query)):
-            yield Problem(place, f"contains a password; {_USE_REFERENCE} for the whole address")
-    elif "://" in address:
-        yield Problem(place, "not a known address; use the path of a file or postgresql://user@host/database")
-
-
-def _check_chat(chat: ChatPageSettings) -> Iterator[Problem]:
-    try:
-        parse_setting(chat.embedded_calls)
-    except ConversationError:
-        yield Problem(("chat", "embedded_calls"), "expected off, on, auto or prompt, or by model: 'ollama/*=prompt'")
-
-
-def _check_gateway(gateway: GatewaySettings) -> Iterator[Problem]:
+def _check_gateway(gateway: GatewaySettings, environ: Mapping[str, str]) -> Rows:
     if not _is_host(gateway.host):
-        yield Problem(("gateway", "host"), "not a host; use an IP address or a name without scheme and port")
+        yield ("gateway", "host"), "not a host; use an IP address or a name without scheme and port"
     for number, name in enumerate(gateway.allowed_hosts):
         if not _is_host(name):
-            problem = "not a host name; write it without scheme, port and path"
-            yield Problem(("gateway", "allowed_hosts", number), problem)
+            yield ("gateway", "allowed_hosts", number), "not a host name; write it without scheme, port and path"
     for number, origin in enumerate(gateway.allowed_origins):
         if not _is_origin(origin):
             problem = 'not an origin; write scheme, host and port without a path, such as "http://localhost:3000"'
-            yield Problem(("gateway", "allowed_origins", number), problem)
+            yield ("gateway", "allowed_origins", number), problem
     if bool(gateway.tls_cert) != bool(gateway.tls_key):
         missing, present = ("tls_key", "tls_cert") if gateway.tls_cert else ("tls_cert", "tls_key")
-        yield Problem(("gateway", missing), f"required: {present} has no effect without it")
+        yield ("gateway", missing), f"required: {present} has no effect without it"
     elif gateway.tls_cert and (reason := check_certificate(gateway.tls_cert, gateway.tls_key)):
-        yield Problem(("gateway", "tls_cert"), f"not usable: {reason}")
+        yield ("gateway", "tls_cert"), f"not usable: {reason}"
     if gateway.port == gateway.format_port != 0:
-        yield Problem(("gateway", "format_port"), "same as port; the two services need different ports")
-
-
-def _check_shared_store(gateway: GatewaySettings, environ: Mapping[str, str]) -> Iterator[Problem]:
+        yield ("gateway", "format_port"), "same as port; the two services need different ports"
     if gateway.shared:
-        try:
-            parse_store_url(gateway.shared)
-        except InvalidStoreUrl as error:
-            yield Problem(("gateway", "shared"), str(error))
+        yield ("gateway", "shared"), _refusal(parse_store_url, gateway.shared)
         if find_spec("redis") is None:
-            yield Problem(("gateway", "shared"), "requires the redis client; run pip install 'antiphon[redis]'")
-    if gateway.shared_password:
-        if not gateway.shared:
-            yield Problem(("gateway", "shared_password"), "has no effect without gateway.shared")
-        if reason := _secret_problem(gateway.shared_password, environ):
-            yield Problem(("gateway", "shared_password"), reason)
+            yield ("gateway", "shared"), "requires the redis client; run pip install 'antiphon[redis]'"
+    elif gateway.shared_password:
+        yield ("gateway", "shared_password"), "has no effect without gateway.shared"
+    yield ("gateway", "shared_password"), _secret_problem(gateway.shared_password, environ)
 
 
-def _check_client_keys(config: Config, environ: Mapping[str, str]) -> Iterator[Problem]:
+def _check_names(config: Config) -> Rows:
+    named: tuple[tuple[str, Sequence[ProviderSettings | ModelSettings | ClientKeySettings]], ...] = (
+        ("providers", config.providers),
+        ("models", config.models),
+        ("keys", config.keys),
+    )
+    for table, rows in named:
+        names = [row.name for row in rows]
+        for number, name in enumerate(names):
+            if name and (first := names.index(name)) < number:
+                yield (table, number, "name"), f"duplicate name, already used by {format_path((table, first))}"
+
+
+def _check_client_keys(config: Config, environ: Mapping[str, str]) -> Rows:
     given: list[tuple[ConfigPath, str]] = [
         *((("gateway", "client_keys", number), key) for number, key in enumerate(config.gateway.client_keys)),
         *((("keys", number, "key"), key.key) for number, key in enumerate(config.keys)),
     ]
     first: dict[bytes, ConfigPath] = {}
     for place, key in given:
-        if not key:
-            continue  # `schema` has reported it
         if reason := _secret_problem(key, environ, takes_hash=True):
-            yield Problem(place, reason)
-            continue
-        other = first.setdefault(key_digest(key, environ), place)
-        if other != place:
-            yield Problem(place, f"same key as {format_path(other)}; each client needs its own key")
-    yield from _check_unique("keys", [key.name for key in config.keys])
+            yield place, reason
+        elif key:
+            other = first.setdefault(key_digest(key, environ), place)
+            if other != place:
+                yield place, f"same key as {format_path(other)}; each client needs its own key"
+
+
+def _check_overrides(config: Config) -> Rows:
+    for number, override in enumerate(config.capabilities):
+        if override.like and find_family(override.like) is None:
+            known = [example for family in capability_data().families for example in family.examples]
+            problem = f"unknown model{did_you_mean(override.like, known)}; `antiphon models` lists the known families"
+            yield ("capabilities", number, "like"), problem
+        elif not override.like and not override.facts:
+            yield ("capabilities", number), "states nothing; set `like` or a capability"
+    for number, price in enumerate(config.prices):
+        if all(getattr(price, kind) is None for kind in KINDS):
+            yield ("prices", number), f"states no price; set {', '.join(KINDS[:-1])} or {KINDS[-1]}"
+
+
+def _check_parts(config: Config, environ: Mapping[str, str]) -> Rows:
+    """What is neither of the gateway itself nor of a request."""
+    if _refusal(parse_setting, config.chat.embedded_calls):
+        yield ("chat", "embedded_calls"), "expected off, on, auto or prompt, or by model: 'ollama/*=prompt'"
+    if config.cache_doctor.enabled:
+        yield ("cache_doctor", "enabled"), _refusal(load_cache_watch)
+    place, address = ("ledger", "address"), config.ledger.address
+    if is_reference(address):
+        yield place, _secret_problem(address, environ)
+    elif is_postgres_url(address):
+        parts = urlsplit(address)
+        if parts.password is not None or any("password" in name for name, _ in parse_qsl(parts.query)):
+            yield place, f"contains a password; {_USE_REFERENCE} for the whole address"
+    elif "://" in address:
+        yield place, "not a known address; use the path of a file or postgresql://user@host/database"
 
 
 def _check_provider(
-    provider: ProviderSettings, place: ConfigPath, gateway: GatewaySettings, environ: Mapping[str, str]
-) -> Iterator[Problem]:
-    if provider.name and not _is_provider_name(provider.name):
-        yield Problem((*place, "name"), "must not contain a slash, a space or any of * ? [ ]; targets are `name/model`")
+    number: int, provider: ProviderSettings, gateway: GatewaySettings, environ: Mapping[str, str]
+) -> Rows:
+    place = ("providers", number)
     if not provider.name:
-        return
+        return  # `schema` has reported it
+    if not _is_provider_name(provider.name):
+        yield (*place, "name"), "must not contain a slash, a space or any of * ? [ ]; targets are `name/model`"
     preset = provider.preset_name
     if preset not in PRESETS and preset != OFFLINE:
         if provider.preset:
-            yield Problem((*place, "preset"), f"unknown preset{_suggest(preset, [*PRESETS, OFFLINE])}")
+            yield (*place, "preset"), f"unknown preset{_suggest(preset, [*PRESETS, OFFLINE])}"
         else:
             near = did_you_mean(provider.name, PRESETS)
-            yield Problem((*place, "format"), f"required: {provider.name!r} is not a known provider{near}")
+            yield (*place, "format"), f"required: {provider.name!r} is not a known provider{near}"
         return
-    for number, key in enumerate(provider.keys):
-        reason = _token_problem(key, provider, environ) if is_token_source(key) else _secret_problem(key, environ)
-        if reason:
-            yield Problem((*place, "keys", number), reason)
+    row = PRESETS.get(preset)
+    for index, key in enumerate(provider.keys):
+        if is_token_source(key):  # no token is fetched and no command is run
+            reason = _refusal(check_reference, key, row, environ) if row is not None else ""
+            yield (*place, "keys", index), f"not usable: {reason}" if reason else ""
+        else:
+            yield (*place, "keys", index), _secret_problem(key, environ)
     for header, value in provider.headers.items():
-        if reason := _header_problem(header, value, environ):
-            yield Problem((*place, "headers", header), reason)
-    if provider.is_offline:
+        yield (*place, "headers", header), _header_problem(header, value, environ)
+    if row is None:
         return
-    row = PRESETS[preset]
     yield from _check_host_settings(provider, row, place)
     if provider.embedded_calls and row.format == "openai-responses":
         problem = "not available with openai-responses, where the provider stores its answers; use openai-chat"
-        yield Problem((*place, "embedded_calls"), problem)
+        yield (*place, "embedded_calls"), problem
     if provider.format and provider.format != row.format:
-        yield Problem(
-            (*place, "format"), f"conflicts with preset {preset}, which speaks {row.format}; remove one of them"
-        )
+        yield (*place, "format"), f"conflicts with preset {preset}, which speaks {row.format}; remove one of them"
     known = ANTHROPIC_DIALECTS if row.format == "anthropic" else DIALECTS
     if provider.dialect and provider.dialect not in known:
-        yield Problem((*place, "dialect"), f"unknown dialect{_suggest(provider.dialect, known)}")
-    if reason := _base_url_problem(provider, row, gateway):
-        yield Problem((*place, "base_url"), reason)
+        yield (*place, "dialect"), f"unknown dialect{_suggest(provider.dialect, known)}"
+    yield (*place, "base_url"), _base_url_problem(provider, row, gateway)
     if _lacks_key(provider, row):
         variables = " or ".join(row.secret_variables) or "NAME"
         example = f'keys = ["env:{row.key_variables[0] if row.key_variables else "NAME"}"]'
-        yield Problem((*place, "keys"), f"required: {variables} is not set; set it or add {example}")
+        yield (*place, "keys"), f"required: {variables} is not set; set it or add {example}"
 
 
-def _check_host_settings(provider: ProviderSettings, row: Preset, place: ConfigPath) -> Iterator[Problem]:
+def _check_host_settings(provider: ProviderSettings, row: Preset, place: ConfigPath) -> Rows:
     known = [setting.name for setting in row.settings]
     for name, value in provider.host_settings.items():
         if name not in known:
-            yield Problem((*place, name), f"has no effect with preset {row.name}; remove it")
-            continue
-        try:
-            row.with_settings({name: value})
-        except AntiphonError:
-            yield Problem((*place, name), "not valid; use letters, digits, - . _ and :")
+            yield (*place, name), f"has no effect with preset {row.name}; remove it"
+        elif _refusal(row.with_settings, {name: value}):
+            yield (*place, name), "not valid; use letters, digits, - . _ and :"
     for setting in row.missing_settings(provider.host_settings, has_base_url=bool(provider.base_url)):
-        yield Problem((*place, setting.name), f"required: {row.describe_missing(setting)}")
-
-
-def _token_problem(reference: str, provider: ProviderSettings, environ: Mapping[str, str]) -> str:
-    """What is wrong with the reference to a token. No token is fetched and no command is run."""
-    row = PRESETS.get(provider.preset_name)
-    try:
-        if row is not None:
-            check_reference(reference, row, environ)
-    except CredentialError as error:
-        return f"not usable: {error}"
-    return ""
+        yield (*place, setting.name), f"required: {row.describe_missing(setting)}"
 
 
 def _base_url_problem(provider: ProviderSettings, row: Preset, gateway: GatewaySettings) -> str:
@@ -293,36 +258,26 @@ def _secret_problem(written: str, environ: Mapping[str, str], *, takes_hash: boo
         return f"has no {'variable name' if kind == 'env' else 'file path'} after {kind}:"
     if kind == "env" and not _is_variable(rest):
         return "not a valid variable name; use letters, digits and underscores"
-    try:
-        Credential(secret=written).read(environ)
-    except AntiphonError as error:
-        return f"not usable: {error}"
-    return ""
+    reason = _refusal(Credential(secret=written).read, environ)
+    return f"not usable: {reason}" if reason else ""
 
 
-def _check_routes(config: Config) -> Iterator[Problem]:
-    names = [model.name for model in config.models]
-    yield from _check_unique("models", names)
-    known = [provider.name for provider in config.providers]
-    for number, model in enumerate(config.models):
-        place: ConfigPath = ("models", number)
-        above = next(
-            (name for name in names[:number] if name != model.name and name and glob_covers(name, model.name)), None
-        )
-        if above is not None and model.name not in names[:number]:
-            yield Problem((*place, "name"), f"unreachable: {above!r} above it matches every such name")
-        for index, target in enumerate(model.targets):
-            if reason := _target_problem(target, known):
-                yield Problem((*place, "targets", index), reason)
-            elif target in model.targets[:index]:
-                yield Problem((*place, "targets", index), "duplicate")
-        if model.weights and model.order != "weighted":
-            yield Problem((*place, "weights"), f'has no effect with order = "{model.order}"; set order = "weighted"')
-        elif model.weights and len(model.weights) != len(model.targets):
-            reason = f"has {len(model.weights)} numbers for {len(model.targets)} targets; give each target a weight"
-            yield Problem((*place, "weights"), reason)
-        elif model.weights and not any(model.weights):
-            yield Problem((*place, "weights"), "are all 0; give at least one target a weight")
+def _check_route(number: int, model: ModelSettings, config: Config) -> Rows:
+    place, names = ("models", number), [each.name for each in config.models[:number]]
+    above = next((name for name in names if name and glob_covers(name, model.name)), None)
+    if above is not None and model.name not in names:
+        yield (*place, "name"), f"unreachable: {above!r} above it matches every such name"
+    known = [each.name for each in config.providers]
+    for index, target in enumerate(model.targets):
+        is_repeated = target in model.targets[:index]
+        yield (*place, "targets", index), _target_problem(target, known) or ("duplicate" if is_repeated else "")
+    if model.weights and model.order != "weighted":
+        yield (*place, "weights"), f'has no effect with order = "{model.order}"; set order = "weighted"'
+    elif model.weights and len(model.weights) != len(model.targets):
+        reason = f"has {len(model.weights)} numbers for {len(model.targets)} targets; give each target a weight"
+        yield (*place, "weights"), reason
+    elif model.weights and not any(model.weights):
+        yield (*place, "weights"), "are all 0; give at least one target a weight"
 
 
 def _target_problem(target: str, known: list[str]) -> str:
@@ -331,19 +286,18 @@ def _target_problem(target: str, known: list[str]) -> str:
         return ""  # `schema` has reported it, and a provider without a name may be the one that is meant
     if not provider or not model:
         return "expected provider/model; provider/* keeps the requested name"
-    try:
-        check_model_name(model)
-    except InvalidModelName as error:
-        return str(error)
+    if reason := _refusal(check_model_name, model):
+        return reason
     return "" if provider in known else f"unknown provider; not listed in [[providers]]{_suggest(provider, known)}"
 
 
-def _check_unique(table: str, names: list[str]) -> Iterator[Problem]:
-    for number, name in enumerate(names):
-        if name and name in names[:number]:
-            yield Problem(
-                (table, number, "name"), f"duplicate name, already used by {format_path((table, names.index(name)))}"
-            )
+def _refusal(check: Callable[..., object], *arguments: object) -> str:
+    """Why something cannot be used that raises an error where it cannot; empty if it can be."""
+    try:
+        check(*arguments)
+    except AntiphonError as error:
+        return str(error)
+    return ""
 
 
 def _suggest(name: str, names: Iterable[str]) -> str:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 import tomllib
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -25,20 +24,11 @@ from antiphon.model_name import ModelName
 from antiphon.providers.cloud.tokens import find_settings
 from antiphon.providers.default_model import MODEL_VARIABLE, default_model
 from antiphon.providers.keys.secret import is_token_source
-from antiphon.providers.presets import PRESETS, Preset, enabled_presets, first_set_variable
+from antiphon.providers.presets import PRESETS, enabled_presets, first_set_variable
 from antiphon_gateway.config.checks import check_config, format_path
 from antiphon_gateway.config.references import PathResolver
 from antiphon_gateway.config.schema import Problem, check_types
-from antiphon_gateway.config.settings import (
-    NO_OVERRIDES,
-    OFFLINE,
-    ClientKeySettings,
-    Config,
-    ConfigPath,
-    GatewaySettings,
-    ModelSettings,
-    ProviderSettings,
-)
+from antiphon_gateway.config.settings import NO_OVERRIDES, OFFLINE, Config, ConfigPath, ProviderSettings
 from antiphon_gateway.config.toml_lines import line_numbers
 
 
@@ -107,30 +97,15 @@ def read_config(
 ) -> ConfigResult:
     """The same without raising, with the files that secrets are read from."""
     path = Path(path)
-    file = str(path)
     try:
-        text = _read_text(path)
-        tables = tomllib.loads(text)
-        lines = line_numbers(text)
+        tables, lines = _read_tables(path)
     except ConfigError as unreadable:
         return ConfigResult(problems=tuple(unreadable.problems))
-    except tomllib.TOMLDecodeError as error:
-        return ConfigResult(problems=(_syntax_problem(error, file, text),))
-    except (ValueError, RecursionError):  # numbers of thousands of digits, deeply nested lists
-        reason = "invalid TOML: a number is too long or lists are nested too deeply"
-        return ConfigResult(problems=(ConfigProblem(file=file, reason=reason),))
-    environ = os.environ if environ is None else environ
-    resolver = PathResolver(path.absolute().parent)
-    config, problems = check_types(Config, tables, resolver)
-    config = structs.replace(
-        config,
-        gateway=structs.replace(config.gateway, **overrides),
-        providers=tuple(fill_from_environment(provider, environ) for provider in config.providers),
-    )
-    problems += check_config(config, environ)
+    environ, resolver = os.environ if environ is None else environ, PathResolver(path.absolute().parent)
+    config, problems = _checked(tables, environ, overrides, resolver)
     if only:
         problems = [problem for problem in problems if problem.path and problem.path[0] in only]
-    located = [_locate(problem, file, lines) for problem in dict.fromkeys(problems)]
+    located = [_locate(problem, str(path), lines) for problem in problems]
     return ConfigResult(
         config=None if located else config,
         problems=tuple(sorted(located, key=lambda problem: problem.line)),
@@ -138,14 +113,30 @@ def read_config(
     )
 
 
-def _read_text(path: Path) -> str:
-    """The text of the file. Raises `ConfigError`."""
+def _checked(
+    tables: dict[str, Any],
+    environ: Mapping[str, str],
+    overrides: Mapping[str, Any],
+    resolver: PathResolver,
+) -> tuple[Config, list[Problem]]:
+    """The configuration in tables, with what the environment adds to it, and all its problems."""
+    config, problems = check_types(Config, tables, resolver)
+    config = structs.replace(
+        config,
+        gateway=structs.replace(config.gateway, **overrides),
+        providers=tuple(fill_from_environment(provider, environ) for provider in config.providers),
+    )
+    return config, list(dict.fromkeys([*problems, *check_config(config, environ)]))
 
-    def unreadable(reason: str, line: int = 0) -> ConfigError:
-        return ConfigError([ConfigProblem(file=str(path), line=line, reason=reason)])
+
+def _read_tables(path: Path) -> tuple[dict[str, Any], Mapping[ConfigPath, int]]:
+    """The tables in a file, and the lines of their keys. Raises `ConfigError`."""
+
+    def unreadable(reason: str, line: int = 0, column: int = 0) -> ConfigError:
+        return ConfigError([ConfigProblem(file=str(path), line=line, column=column, reason=reason)])
 
     try:
-        if stat.S_ISDIR(path.stat().st_mode):
+        if path.is_dir():
             raise unreadable("is a folder; give the path of a file")
         with open(path, "rb") as file:
             data = file.read(_LONGEST + 1)
@@ -158,21 +149,24 @@ def _read_text(path: Path) -> str:
     if len(data) > _LONGEST:
         raise unreadable(f"larger than {_LONGEST:,} bytes")
     try:
-        return data.decode("utf-8-sig")
+        text = data.decode("utf-8-sig")
+        return tomllib.loads(text), line_numbers(text)
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise unreadable("not valid UTF-8; save it as UTF-8 text", line) from None
+    except tomllib.TOMLDecodeError as error:
+        reason, line, column = _syntax_problem(str(error))
+        raise unreadable(f"invalid TOML: {reason}", line or text.rstrip().count("\n") + 1, column) from None
+    except (ValueError, RecursionError):  # numbers of thousands of digits, deeply nested lists
+        raise unreadable("invalid TOML: a number is too long or lists are nested too deeply") from None
 
 
-def _syntax_problem(error: tomllib.TOMLDecodeError, file: str, text: str) -> ConfigProblem:
-    message = str(error)
+def _syntax_problem(message: str) -> tuple[str, int, int]:
+    """What is wrong, and the line and column; 0 where that is the end of the text."""
     found = _POSITION.search(message)
     reason = message[: found.start()] if found else message
-    if found and found["line"]:
-        line, column = int(found["line"]), int(found["column"])
-    else:
-        line, column = text.rstrip().count("\n") + 1, 0
-    return ConfigProblem(file=file, line=line, column=column, reason=f"invalid TOML: {reason[:1].lower()}{reason[1:]}")
+    line, column = (int(found["line"] or 0), int(found["column"] or 0)) if found else (0, 0)
+    return reason[:1].lower() + reason[1:], line, column
 
 
 def _locate(problem: Problem, file: str, lines: Mapping[ConfigPath, int]) -> ConfigProblem:
@@ -193,28 +187,23 @@ class Configured(Struct, frozen=True):
 
 def config_from_environment(environ: Mapping[str, str], *, overrides: Mapping[str, Any] = NO_OVERRIDES) -> Configured:
     """The configuration for the environment alone. Raises `ConfigError` where a variable has an invalid value."""
-    enabled = (ProviderSettings(name=name) for name in enabled_presets(environ))
-    providers = tuple(fill_from_environment(provider, environ) for provider in enabled)
+    names = list(enabled_presets(environ))
     is_open = not environ.get(CLIENT_KEY_VARIABLE, "").strip()
-    config = Config(
-        gateway=GatewaySettings(
-            **{
-                "client_keys": () if is_open else (f"env:{CLIENT_KEY_VARIABLE}",),
-                "serve_unlisted_models": True,  # no models are listed, so every model of these providers is served
-                **overrides,
-            }
-        ),
-        providers=providers or (ProviderSettings(name=OFFLINE),),
-        models=tuple(_default_models(providers, environ)),
-        keys=tuple(_admin_key(environ)),
-    )
-    if problems := check_config(config, environ):
-        raise ConfigError(
-            ConfigProblem(file="the environment", key=format_path(problem.path), reason=problem.reason)
-            for problem in problems
-        )
-    if providers:
-        summary = f"no configuration file; using {', '.join(one.name for one in providers)} with API keys from the environment"
+    is_administered = first_set_variable((ADMIN_KEY_VARIABLE,), environ)
+    tables: dict[str, Any] = {
+        "gateway": {
+            "client_keys": [] if is_open else [f"env:{CLIENT_KEY_VARIABLE}"],
+            "serve_unlisted_models": True,  # no models are listed, so every model of these providers is served
+        },
+        "providers": [{"name": name} for name in names or [OFFLINE]],
+        "models": [{"name": glob, "targets": [target]} for glob, target in _default_models(names, environ)],
+        "keys": [{"name": "admin", "key": f"env:{ADMIN_KEY_VARIABLE}", "admin": True}] if is_administered else [],
+    }
+    config, problems = _checked(tables, environ, overrides, PathResolver(Path()))
+    if problems:
+        raise ConfigError(_locate(problem, "the environment", {}) for problem in problems)
+    if names:
+        summary = f"no configuration file; using {', '.join(names)} with API keys from the environment"
     else:
         summary = f"no configuration file; using {default_model({})}"
     return Configured(config, summary)
@@ -242,21 +231,11 @@ def fill_from_environment(provider: ProviderSettings, environ: Mapping[str, str]
     )
 
 
-def _admin_key(environ: Mapping[str, str]) -> Iterator[ClientKeySettings]:
-    if first_set_variable((ADMIN_KEY_VARIABLE,), environ):
-        yield ClientKeySettings(name="admin", key=f"env:{ADMIN_KEY_VARIABLE}", admin=True)
-
-
-def _default_models(providers: tuple[ProviderSettings, ...], environ: Mapping[str, str]) -> Iterator[ModelSettings]:
-    globs = [(glob, row.name) for row in map(_preset, providers) for glob in row.models]
-    for glob, name in sorted(
-        globs, key=lambda one: not one[0].startswith("*")
-    ):  # gpt-5-codex: the suffix is more specific
-        yield ModelSettings(name=glob, targets=(f"{name}/*",))
+def _default_models(providers: list[str], environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """The names that each provider answers, and everything else."""
+    globs = [(glob, name) for name in providers for glob in PRESETS[name].models]
+    for glob, name in sorted(globs, key=lambda one: not one[0].startswith("*")):
+        yield glob, f"{name}/*"  # suffixes first: for gpt-5-codex that is more specific
     rest = environ.get(MODEL_VARIABLE, "").strip() if providers else default_model({}).model
-    if not providers or (ModelName.parse(rest).provider or rest) in {provider.name for provider in providers}:
-        yield ModelSettings(name="*", targets=(rest,))
-
-
-def _preset(provider: ProviderSettings) -> Preset:
-    return PRESETS[provider.name]
+    if not providers or (ModelName.parse(rest).provider or rest) in providers:
+        yield "*", rest
