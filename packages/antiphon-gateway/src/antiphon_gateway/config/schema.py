@@ -91,7 +91,10 @@ class _TypeChecker:
                 return self._wrong_type(path, "a string", value)
             if len(value) < (kind.min_length or 0):
                 return self._invalid(path, "must not be empty")
-            return self._resolved(marks["holds"], value, path) if "holds" in marks else value
+            try:
+                return self._resolve(marks["holds"], value) if "holds" in marks else value
+            except ValueError as error:
+                return self._invalid(path, str(error))
         if isinstance(kind, inspect.DateTimeType):
             return self._time(value, path)
         assert isinstance(kind, inspect.IntType | inspect.FloatType)
@@ -164,12 +167,6 @@ class _TypeChecker:
         except OverflowError:
             return self._invalid(path, "must be between the years 1 and 9999, in UTC")
         return as_utc(value)
-
-    def _resolved(self, holds: str, value: str, path: ConfigPath) -> Any:
-        try:
-            return self._resolve(holds, value)
-        except ValueError as error:
-            return self._invalid(path, str(error))
 
     def _wrong_type(self, path: ConfigPath, expected: str, value: object) -> Any:
         given = next((word for kind, word in _GIVEN if isinstance(value, kind)), "a date or time")

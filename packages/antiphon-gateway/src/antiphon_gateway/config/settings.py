@@ -34,15 +34,6 @@ _MEBIBYTE = 1024 * 1024
 _LIMITS = Limits()
 _DAY = 86_400
 
-_DEFAULT_PRESET: Mapping[str, str] = {
-    "openai-chat": "compatible",
-    "openai-responses": "openai-responses",
-    "anthropic": "anthropic",
-    "gemini": "gemini",
-    "gemini-interactions": "gemini-interactions",
-}
-"""The preset for a host with a known format and nothing else known."""
-
 Port: TypeAlias = Annotated[int, Meta(ge=0, le=65_535)]
 Seconds: TypeAlias = Annotated[float, Meta(gt=0, le=_DAY)]
 SomeText: TypeAlias = Annotated[str, Meta(min_length=1)]
@@ -295,7 +286,7 @@ class ProviderSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         row = PRESETS.get(self.name)
         if row is not None and self.format in ("", row.format):
             return self.name
-        return _DEFAULT_PRESET.get(self.format, "")
+        return "compatible" if self.format == "openai-chat" else self.format
 
     @property
     def is_offline(self) -> bool:
