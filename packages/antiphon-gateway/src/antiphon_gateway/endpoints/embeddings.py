@@ -73,11 +73,10 @@ class Embedding(MeteredRequest):
             raise InvalidModelName(str(error)) from None
         targets = self.targets(model)
         self._urls = {target: url for target in targets if (url := self._url(providers[target.provider], target.model))}
-        able = [target for target in targets if target in self._urls]
-        if not able:
+        if not self._urls:
             others = [name for name, provider in providers.items() if self._url(provider, "m")]
             return self.refuse(embeddings_unsupported(model, targets[0].provider, others))
-        priced = priced_targets(self.key, able, self.loaded.prices, EMBEDDED)
+        priced = priced_targets(self.key, list(self._urls), self.loaded.prices, EMBEDDED)
         if isinstance(priced, ProviderError):
             return self.refuse(priced)
         reply = await self.call(priced, self._prepare, health=self.loaded.target_health).reply()

@@ -55,28 +55,23 @@ class TokenCount(MeteredRequest):
         expanded = await STATE.run(expand_state, self, counted) if format_name in STATE_FIELDS else counted
         self._urls = {target: url for target in targets if (url := self._url(target)) is not None}
         if targets[0] in self._urls and expanded is counted:
-            response = await self._count_upstream([target for target in targets if target in self._urls])
-            if response is not None:
-                return response
+            try:
+                reply = await self.call(list(self._urls), self._prepare).reply()
+            except UpstreamFailed as failure:
+                if format_name not in STATE_FIELDS or failure.error.kind != "not_found":
+                    raise  # other hosts of the client's format may not count
+            else:
+                assert isinstance(reply, WholeReply), "no stream was requested"
+                return Response.json(reply.body)
         return await COUNTING.run(count_here, format_name, expanded)
-
-    async def _count_upstream(self, targets: list[Target]) -> Response | None:
-        """The response of a provider that counts; None if it has the client's format but does not count."""
-        try:
-            reply = await self.call(targets, self._prepare).reply()
-        except UpstreamFailed as failure:
-            if self.endpoint.format in STATE_FIELDS and failure.error.kind == "not_found":
-                return None
-            raise
-        assert isinstance(reply, WholeReply), "no stream was requested"
-        return Response.json(reply.body)
 
     async def _prepare(self, target: Target) -> UpstreamRequest:
         record, provider, body = self.record, self.loaded.providers[target.provider], self.request.body
-        record.provider, record.model = target.provider, target.model
+        record.provider, record.model, record.upstream_format = target.provider, target.model, provider.format
         count_copy(self.request.hold, len(body))
-        rename = rename_gemini_models if self.endpoint.format == "gemini" else replace_model
-        return UpstreamRequest(provider, target.model, self._urls[target], [rename(body, target.model)], streams=False)
+        sent = (rename_gemini_models if self.endpoint.format == "gemini" else replace_model)(body, target.model)
+        url, headers = self._urls[target], record.trace_headers
+        return UpstreamRequest(provider, target.model, url, [sent], headers, streams=False)
 
     def _url(self, target: Target) -> str | None:
         provider = self.loaded.providers[target.provider]

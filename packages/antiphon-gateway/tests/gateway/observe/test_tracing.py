@@ -191,3 +191,13 @@ def test_a_trace_is_passed_on_while_nothing_is_traced() -> None:
         assert (sent["traceparent"], sent["tracestate"]) == (PARENT, "vendor=1")
         assert client.ask("openai-chat", "to-openai-chat", REQUEST, streams=False).status == 200
         assert "traceparent" not in gateway.upstreams["openai-chat"].received[-1].headers
+
+
+def test_a_count_of_tokens_is_traced_to_the_provider_that_counts() -> None:
+    with rig() as gateway, gateway.client() as client:
+        body = {"model": "to-anthropic", "messages": [{"role": "user", "content": "hello"}]}
+        got = client.post("/v1/messages/count_tokens", body, {"traceparent": PARENT})
+        assert (got.status, "x-antiphon-estimate" in got.headers) == (200, False)
+        assert gateway.upstreams["anthropic"].received[-1].headers["traceparent"] == PARENT
+        (row,) = client.get("/status?format=json").json["requests"]
+        assert (row["operation"], row["upstream_format"]) == ("count_tokens", "anthropic")
