@@ -269,6 +269,7 @@ LOCAL_OPERATOR = ClientKey(name="", admin=True)
 """The operator of a gateway without client keys."""
 MAX_KEYLESS_BYTES, MAX_SETTINGS_BYTES = 8 * 1024, 64 * 1024
 """The most bytes of a body without a key, and of what is sent to endpoints that take settings."""
+_FOR_OPERATORS = Endpoint("", access="operator")
 _KEYLESS: tuple[Access, ...] = ("anyone", "probe")
 """The status page has no data; its login is limited by itself."""
 _LOOPBACK_ONLY = "no client keys are configured, so only loopback clients are allowed; add gateway.client_keys"
@@ -312,7 +313,7 @@ def admit_client(loaded: AccessRules, request: ClientRequest, endpoint: Endpoint
         return LOCAL_OPERATOR if is_operators else ANONYMOUS
     if endpoint.access in _KEYLESS:
         return ANONYMOUS
-    if TICKET in request.query and request.path.startswith("/upload/"):
+    if TICKET in request.query and request.path.startswith("/upload/") and not is_operators:
         client = ticket_client(loaded, request.query)
         if client is not None:
             return client
@@ -320,14 +321,12 @@ def admit_client(loaded: AccessRules, request: ClientRequest, endpoint: Endpoint
 
 
 def find_operator(loaded: AccessRules, request: ClientRequest) -> ClientKey | None:
-    """The operator who sent a request, whose name goes to the audit log; None if it is not from one."""
-    if loaded.keys.allows_anonymous:
-        return None if _local_problem(loaded, request) else LOCAL_OPERATOR
-    key = loaded.keys.authenticate(request.headers, request.query)
-    return key if key is not None and key.admin else None
+    """The operator who sent a request, whatever it asks for; None if it is not from one."""
+    found = admit_client(loaded, request, _FOR_OPERATORS)
+    return found if isinstance(found, ClientKey) else None
 
 
-def _local_problem(loaded: AccessRules, request: ClientRequest, *, is_probe: bool = False) -> str:
+def _local_problem(loaded: AccessRules, request: ClientRequest, *, is_probe: bool) -> str:
     """Why a gateway without keys refuses a request; probes come from other machines, under any host name."""
     headers, rules = request.headers, loaded.origin_rules
     problem = site_problem(headers, rules)
