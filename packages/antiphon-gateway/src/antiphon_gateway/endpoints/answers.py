@@ -33,7 +33,6 @@ from antiphon_gateway.generate.frame import StreamFrame
 from antiphon_gateway.generate.relay import Relay
 from antiphon_gateway.runtime.body_fields import query_number, with_requested_model
 from antiphon_gateway.runtime.metered import Handler, MeteredRequest
-from antiphon_gateway.state.answer_shapes import SHAPES, Ending
 from antiphon_gateway.state.answers import StoredAnswer, StoredResponse
 from antiphon_gateway.state.background import OVERDUE, BackgroundAnswer
 from antiphon_gateway.state.continuing import (
@@ -44,6 +43,7 @@ from antiphon_gateway.state.continuing import (
     unknown_answer,
 )
 from antiphon_gateway.state.conversations import complete_item
+from antiphon_gateway.state.generated import SHAPES, Ending
 from antiphon_gateway.threads import STATE
 
 INTERACTIONS = "gemini-interactions"

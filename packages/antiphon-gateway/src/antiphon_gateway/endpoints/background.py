@@ -1,6 +1,6 @@
 """Background requests of the formats that have them (`STATE_FIELDS`); in others `background` is a field like any other.
 
-What differs between formats is how an answer that is not complete looks (`answer_shapes`). A request is checked before it is
+What differs between formats is how an answer that is not complete looks (`AnswerShape`). A request is checked before it is
 accepted, so that a wrong model or a malformed body is refused at once and not found out by polling.
 """
 
@@ -22,9 +22,9 @@ from antiphon_gateway.generate.frame import STREAM_HEADERS
 from antiphon_gateway.generate.generation import ID_PREFIXES, Generation
 from antiphon_gateway.runtime.body_fields import top_level_fields
 from antiphon_gateway.runtime.metered import MeteredRequest
-from antiphon_gateway.state.answer_shapes import SHAPES, empty_response
 from antiphon_gateway.state.background import AnswerKey
 from antiphon_gateway.state.connection import ConnectionAnswers
+from antiphon_gateway.state.generated import SHAPES, empty_response
 from antiphon_gateway.threads import STATE
 
 _TRUE, _FALSE = b"true", b"false"

@@ -25,10 +25,10 @@ from antiphon.wire.streams.sse import SseReader
 from antiphon_gateway.generate.server_state import conversation_id
 from antiphon_gateway.generate.targeted_request import TargetedRequest
 from antiphon_gateway.runtime.body_fields import top_level_fields
-from antiphon_gateway.state.answer_shapes import WholeAnswer
 from antiphon_gateway.state.answers import StoredAnswer
 from antiphon_gateway.state.continuing import previous_response_id, should_store
 from antiphon_gateway.state.file import StateLimitReached
+from antiphon_gateway.state.generated import WholeAnswer
 from antiphon_gateway.threads import STATE
 
 logger = logging.getLogger("antiphon.gateway")

@@ -16,14 +16,14 @@ from typing import TypeAlias
 
 from antiphon.errors import AntiphonError
 from antiphon.http.body import Hold
-from antiphon.http.messages import Response, StreamSource
+from antiphon.http.messages import Response
 from antiphon.wire import Format
 from antiphon.wire.delta import Failed
 from antiphon.wire.output import ProviderError
-from antiphon.wire.streams.sse import SseReader
-from antiphon_gateway.errors import INTERNAL_ERROR, overloaded
-from antiphon_gateway.state.answer_shapes import AnswerShape, Ending, encode_event
+from antiphon.wire.streams.sse import SseEvent
+from antiphon_gateway.errors import overloaded
 from antiphon_gateway.state.answers import EVENT_SECONDS, AnswerStore
+from antiphon_gateway.state.generated import AnswerShape, GeneratedAnswer, encode_event
 from antiphon_gateway.threads import STATE
 
 logger = logging.getLogger("antiphon.gateway")
@@ -36,8 +36,8 @@ AnswerKey: TypeAlias = tuple[str, str]
 """The owner and the id of an answer."""
 
 
-class BackgroundAnswer:
-    """One answer that is being generated. It is the `ResponseStream` of its generation.
+class BackgroundAnswer(GeneratedAnswer):
+    """One answer that is generated for any number of clients, here and at other workers.
 
     `hold` counts its request and its events.
     """
@@ -46,22 +46,16 @@ class BackgroundAnswer:
     """Done when it has ended, and its end was stored."""
 
     def __init__(self, key: AnswerKey, shape: AnswerShape, store: AnswerStore, hold: Hold) -> None:
+        super().__init__(shape)
         self.key = key
         self.owner, self.id = key
         self.hold = hold
         self.body = shape.queued()
-        """The object as it is now."""
-        self.ending: Ending | None = None
-        """Why it ended before it was complete."""
-        self.is_over = False
         self.events: list[bytes] = []
         self.change = asyncio.Event()
         """Set, and replaced by another one, when there are more events, and when it has ended."""
-        self._shape = shape
         self._store = store
         self._stored = 0  # how many of the events the store has
-        self._reader = SseReader()
-        self._ended = asyncio.Event()
 
     async def wait(self, seconds: float | None = None) -> bool:
         """Wait until it has ended, but not longer. Whether it has."""
@@ -71,12 +65,13 @@ class BackgroundAnswer:
 
     async def run(self, respond: Callable[[], Awaitable[Response]], seconds: float) -> bool:
         """Generate the answer, for at most so many seconds. Returns whether the store has all of it."""
-        generation, watch = asyncio.create_task(self._generate(respond)), asyncio.create_task(self._watch())
-        if not await self.wait(seconds):
+        watch = asyncio.create_task(self._watch())
+        try:
+            async with asyncio.timeout(seconds):
+                await self.generate(respond)
+        except TimeoutError:
             self.end("failed", ProviderError(f"the answer was not complete after {seconds:g} s", "timeout"))
-        if self.ending is not None:
-            generation.cancel()
-        await asyncio.wait({generation, watch})  # else the last call of `watch` could end after the following ones
+        await asyncio.wait({watch})  # else its last call could end after the following ones
         try:
             await self._store_events()  # first: a follower who sees the end has seen all events
             await STATE.run(self._store.finish, self.id, self.owner, self.body)
@@ -84,27 +79,6 @@ class BackgroundAnswer:
             logger.exception("the end of a background answer could not be stored; only this worker can show it")
             return False
         return True
-
-    async def _generate(self, respond: Callable[[], Awaitable[Response]]) -> None:
-        source: StreamSource | None = None
-        try:
-            response = await respond()
-            if isinstance(response.body, bytes):
-                self.end("failed", self._shape.refused(response))
-                return
-            assert not isinstance(response.body, AsyncIterator), "generations push their events"
-            source = response.body
-            source.start(self)
-            await self.wait()
-        except asyncio.CancelledError:
-            self.end("cancelled")
-            raise
-        except Exception:
-            logger.exception("internal error while generating an answer in the background")
-            self.end("failed", INTERNAL_ERROR)
-        finally:
-            if source is not None and self.ending is not None:
-                source.cancel()
 
     async def _watch(self) -> None:
         """Until it ends, store its events for other workers, and end it when a client cancelled it at one of them."""
@@ -127,41 +101,20 @@ class BackgroundAnswer:
             await STATE.run(self._store.add_events, self.id, self.owner, self._stored, events)
             self._stored += len(events)
 
-    # What the generation calls.
-
-    def write(self, data: bytes) -> None:
-        """More of the stream."""
-        if self.is_over:
+    def on_event(self, event: SseEvent) -> None:
+        """Keep an event for those who follow the answer."""
+        encoded = encode_event(event)
+        refusal = self.hold.grow(len(encoded))
+        if refusal and not self.is_over:
+            self.end("failed", overloaded(refusal))
             return
-        events = self._reader.feed(data)
-        for event in events:
-            encoded = encode_event(event)
-            if refusal := self.hold.grow(len(encoded)):
-                self.end("failed", overloaded(refusal))
-                return
-            self.events.append(encoded)
-            found = self._shape.in_event(event)
-            if found is not None:
-                self.body = found
-        if events:
-            self._tell()
+        self.events.append(encoded)
+        self._tell()
 
     def end_stream(self) -> None:
         """The stream is complete."""
-        self.is_over = True
-        self._ended.set()
+        super().end_stream()
         self._tell()
-
-    def abort_stream(self) -> None:
-        """The stream broke by a defect of ours."""
-        self.end("failed", INTERNAL_ERROR)
-
-    def end(self, ending: Ending, error: ProviderError | None = None) -> None:
-        """End it before it is complete."""
-        if not self.is_over:
-            self.ending = ending
-            self.body = self._shape.ended(self.body, ending, error)
-            self.end_stream()
 
     def _tell(self) -> None:
         self.change.set()

@@ -5,15 +5,18 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec import structs
 
 from antiphon.parts import Text
 from antiphon.wire import FORMATS, formats
 from antiphon.wire.request import Message, ModelRequest
+from antiphon.wire.streams.sse import SseReader
 from antiphon_gateway.config.settings import ClientKeySettings
 from gateway.rig import FAST, Rig, rig
 from gateway.strict_upstream import hang, text_answer, trickle
@@ -268,3 +271,32 @@ def test_background_is_any_other_field_where_a_format_has_no_such_answers(gatewa
         got = client.ask(format_name, f"to-{format_name}", body, streams=False)
     assert got.status in (200, 400), got.body  # as the provider likes it
     assert [sent["background"] for sent in gateway.upstreams[format_name].bodies] == [True]
+
+
+@pytest.mark.parametrize(
+    ("path", "last"),
+    [("/v1/responses", "response.cancelled"), ("/v1beta/interactions", "interaction.status_update")],
+)
+def test_a_follower_is_told_that_an_answer_was_cancelled(gateway: Rig, path: str, last: str) -> None:
+    gateway.clear()
+    gateway.upstreams["anthropic"].faults.append(hang(after=-200))
+    body = {"model": "to-anthropic", "input": "Never ends", "background": True}
+    with gateway.client() as client, gateway.client() as other, ThreadPoolExecutor(1) as pool:
+        answer = client.post(path, body).json["id"]
+        followed = pool.submit(client.get, f"{path}/{answer}?stream=true")
+        wait_for(lambda: other.get(f"{path}/{answer}").json["status"] == "in_progress")
+        cancelled = other.post(f"{path}/{answer}/cancel", {})
+        events = [msgspec.json.decode(event.data) for event in SseReader().feed(followed.result(20).body)]
+    end = events[-1]
+    assert (end.get("type") or end["event_type"]) == last
+    assert int(end.get("sequence_number") or end["event_id"]) == len(events) - 1
+    assert (end["response"] if "response" in end else {**cancelled.json, "status": end["status"]}) == cancelled.json
+
+
+def test_a_follower_is_told_that_an_answer_failed(gateway: Rig, client: Any) -> None:
+    upstream = gateway.upstreams["anthropic"]
+    upstream.faults.append(upstream.error(400, "invalid_request", "messages: too strange"))
+    (event,) = client.responses.create(model="to-anthropic", input="Fail", background=True, stream=True)
+    assert (event.type, event.sequence_number, event.response.status) == ("response.failed", 0, "failed")
+    assert "too strange" in event.response.error.message
+    assert client.responses.retrieve(event.response.id) == event.response

@@ -19,10 +19,10 @@ from antiphon.wire.output import ModelOutput, ProviderError
 from antiphon.wire.request import ModelRequest
 from antiphon.wire.streams.sse import SseEvent
 from antiphon_gateway.state import background
-from antiphon_gateway.state.answer_shapes import AnswerShape
 from antiphon_gateway.state.answers import AnswerStore, StoredAnswer
 from antiphon_gateway.state.background import BackgroundAnswer, BackgroundAnswers
 from antiphon_gateway.state.file import StateFile
+from antiphon_gateway.state.generated import AnswerShape
 from support.waiting import until_async
 
 KEY = ("owner", "a1")
@@ -45,6 +45,9 @@ class Shape(AnswerShape):
 
     def ended(self, last: bytes, ending: Any, error: ProviderError | None) -> bytes:
         return msgspec.json.encode(f"{msgspec.json.decode(last)}, {ending}" + (f": {error.message}" if error else ""))
+
+    def end_event(self, ended: bytes, number: int) -> SseEvent:
+        return SseEvent(b"end", b"%b, %d events" % (ended, number))
 
 
 class Pieces:

@@ -1,27 +1,27 @@
 """`Lane`: the requests of one `stream_id` of a WebSocket, which are answered one after the other.
 
-It is the `ResponseStream` of the request that is being answered: events of the stream become messages. What waits is kept as the
-bytes that came, and counted.
+What waits is kept as the bytes that came, and counted.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+import time
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from antiphon.http.body import Hold
-from antiphon.http.messages import StreamSource
+from antiphon.http.messages import Response
 from antiphon.http.server.websocket import WebSocket
 from antiphon.ids import new_id
-from antiphon.wire.output import ProviderError
-from antiphon.wire.streams.sse import SseReader
-from antiphon_gateway.endpoints.responses_api.steering import Steer, inherited_settings
-from antiphon_gateway.errors import INTERNAL_ERROR
-from antiphon_gateway.state.answer_shapes import ResponseShape
+from antiphon.parts import TokenUsage
+from antiphon.wire.openai_responses.response import write_usage
+from antiphon.wire.streams.sse import SseEvent
+from antiphon_gateway.endpoints.responses_api.steering import Steer
+from antiphon_gateway.state.generated import GeneratedAnswer, ResponseShape, response_event
 
 
 class WaitingRequest(Struct, frozen=True):
@@ -32,51 +32,88 @@ class WaitingRequest(Struct, frozen=True):
     steers: Sequence[Steer] = ()
 
 
+class LaneAnswer(GeneratedAnswer):
+    """The answer to a request of a lane: its events become messages."""
+
+    id = ""
+    """That of the response, once there is one."""
+    is_complete = False
+    refusal: Response | None = None
+    """The response to a request that was refused."""
+
+    def __init__(self, lane: Lane, body: bytes, settings: dict[str, Any], steers: Sequence[Steer]) -> None:
+        super().__init__(ResponseShape(f"resp_{new_id()}", body))
+        self.settings = settings
+        """Those of the request, for a successor."""
+        self.steers = steers
+        """Input that the request took over, until its response exists."""
+        self.send = lane.send
+
+    @property
+    def output(self) -> list[Any]:
+        """The items of the response."""
+        return msgspec.json.decode(self.body).get("output") or []
+
+    def on_event(self, event: SseEvent) -> None:
+        """Send an event."""
+        if event.data == b"[DONE]":
+            return
+        if not self.id and self.body and self.ending is None:
+            self.id = msgspec.json.decode(self.body)["id"]
+            self.steers = ()  # the response took them over
+        self.is_complete = event.event in (b"response.completed", b"response.incomplete")
+        self.send(event.data)
+
+    def on_whole(self, response: Response) -> None:
+        """It was refused, or the request is kept for later ones, without an answer to it: tell the client its id."""
+        if response.status < 400 and isinstance(response.body, bytes):
+            kept = msgspec.json.decode(response.body)
+            ended = {"status": "completed", "completed_at": int(time.time()), "usage": write_usage(TokenUsage())}
+            for kind, fields in (("created", {"status": "in_progress"}), ("completed", ended)):
+                self.body = msgspec.json.encode({**kept, **fields})
+                self._add(response_event(kind, self.number, self.body))
+        else:
+            self.refusal = response
+        self.end_stream()
+
+    def pause(self) -> None:
+        """The client reads slowly."""
+        if self._source is not None:
+            self._source.pause()
+
+    def resume(self) -> None:
+        """The client has caught up."""
+        if self._source is not None:
+            self._source.resume()
+
+
 class Lane:
-    """Requests that are answered one after the other. It is the `ResponseStream` of the one that is being answered."""
+    """Requests that are answered one after the other. `hold` counts the one that is being answered."""
 
     task: asyncio.Task[None]
 
     def __init__(self, socket: WebSocket, lane_id: str, hold: Hold) -> None:
         self.id = lane_id
         self.waiting: list[WaitingRequest] = []
-        self.response_id = ""
         self.hold = hold
-        """Counts the request that is being answered."""
-        self.settings: dict[str, Any] = {}
-        """Those of that request, for a successor."""
-        self.is_active = False
-        """Whether a request is being answered, also before its answer begins."""
+        self.answer: LaneAnswer | None = None
+        """That to the last request that had its turn."""
         self.is_cancelled = False
-        self.steers: Sequence[Steer] = ()
-        """Input that the request took over, until its response exists."""
+        """Whether the next one is cancelled before it has its turn."""
         self._socket = socket
-        self._source: StreamSource | None = None
-        self._ended = asyncio.Event()
-        self._reader = SseReader()
-        self._shape = ResponseShape("", b"")
-        self._body = b""
-        self.number = 0
-        """How many events of the response were sent."""
-        self._is_complete = False
 
     @property
-    def is_answering(self) -> bool:
-        return self._source is not None
+    def current(self) -> LaneAnswer | None:
+        """The answer in progress."""
+        return self.answer if self.answer is not None and not self.answer.is_over else None
 
-    @property
-    def output(self) -> list[Any]:
-        """The items of the last response."""
-        return msgspec.json.decode(self._body).get("output") or [] if self._body else []
-
-    def begin(self, event: dict[str, Any], steers: Sequence[Steer]) -> None:
-        """The next request of the lane, which took over `steers`."""
-        self.settings, self.steers = inherited_settings(event), steers
-        self.response_id, self._body, self.number = "", b"", 0
-
-    def use_body(self, body: bytes) -> None:
-        """The body of the request, from which a response is made that ends before it begins."""
-        self._shape = ResponseShape(f"resp_{new_id()}", body)
+    def cancel(self) -> bool:
+        """Stop the answer in progress, or the next one before it begins. Returns whether there is one."""
+        if self.current is not None:
+            self.current.end("cancelled")
+            return True
+        was_cancelled, self.is_cancelled = self.is_cancelled, bool(self.waiting)
+        return self.is_cancelled and not was_cancelled
 
     def close(self) -> None:
         """The client left, or nothing is left to answer."""
@@ -85,74 +122,6 @@ class Lane:
             request.hold.release()
         self.hold.release()
 
-    async def relay(self, body: AsyncIterator[bytes] | StreamSource) -> bool:
-        """Pass on a stream. Returns whether it was complete."""
-        assert not isinstance(body, AsyncIterator), "generations push their events"
-        self._ended.clear()
-        self._reader, self._body, self.response_id, self._is_complete = SseReader(), b"", "", False
-        self._source = body
-        try:
-            body.start(self)
-            await self._ended.wait()
-            return self._is_complete
-        finally:
-            self._source = None
-            if not self._ended.is_set():
-                body.cancel()
-
-    def write(self, data: bytes) -> None:
-        """More of the stream."""
-        for event in self._reader.feed(data):
-            if event.data == b"[DONE]":
-                continue
-            found = self._shape.in_event(event)
-            if found is not None:
-                self._body = found
-                self.response_id = msgspec.json.decode(found)["id"]
-                self.steers = ()  # a response took them over
-                self._is_complete = event.event in (b"response.completed", b"response.incomplete")
-            self.number += 1
-            self._socket.send_text(self.with_id(event.data))
-
-    def end_stream(self) -> None:
-        """The stream is complete."""
-        self._ended.set()
-
-    def abort_stream(self) -> None:
-        """The stream broke by a defect of ours."""
-        self._is_complete = False
-        self._ended.set()
-        self._end_with("failed", INTERNAL_ERROR)
-
-    def cancel(self) -> None:
-        """Stop the answer in progress, or the request for it."""
-        self.is_cancelled = True
-        source, self._source = self._source, None
-        if source is not None:
-            source.cancel()
-            self._is_complete = False
-            self.end_cancelled()
-            self._ended.set()
-        elif self.is_active:
-            self.task.cancel()
-
-    def end_cancelled(self) -> None:
-        """Tell the client that the response is cancelled."""
-        self._end_with("cancelled", None)
-
-    def pause(self) -> None:
-        if self._source is not None:
-            self._source.pause()
-
-    def resume(self) -> None:
-        if self._source is not None:
-            self._source.resume()
-
-    def with_id(self, event: bytes) -> bytes:
-        """An event with the id of the lane."""
-        return b'{"stream_id":%b,%b' % (msgspec.json.encode(self.id), event[1:]) if self.id else event
-
-    def _end_with(self, ending: Any, error: ProviderError | None) -> None:
-        response = msgspec.Raw(self._shape.ended(self._body or self._shape.queued(), ending, error))
-        event = {"type": f"response.{ending}", "sequence_number": self.number, "response": response}
-        self._socket.send_text(self.with_id(msgspec.json.encode(event)))
+    def send(self, event: bytes) -> None:
+        """Send an event, with the id of the lane."""
+        self._socket.send_text(b'{"stream_id":%b,%b' % (msgspec.json.encode(self.id), event[1:]) if self.id else event)

@@ -26,16 +26,15 @@ from antiphon.http.server.application import Handler, Limits
 from antiphon.http.server.websocket import GOING_AWAY, WebSocket
 from antiphon.ids import new_id
 from antiphon.json_text import NOT_JSON
-from antiphon.parts import TokenUsage
 from antiphon.wire import formats
-from antiphon.wire.openai_responses.response import write_usage
 from antiphon.wire.output import ProviderError
-from antiphon_gateway.endpoints.responses_api.lane import Lane, WaitingRequest
+from antiphon_gateway.endpoints.responses_api.lane import Lane, LaneAnswer, WaitingRequest
 from antiphon_gateway.endpoints.responses_api.steering import (
     MAX_QUEUED,
     Failure,
     Steer,
     check_steer,
+    inherited_settings,
     read_steer,
     required_results,
     successor,
@@ -90,7 +89,7 @@ class ResponseSocket:
         self._steers: dict[str, list[Steer]] = {}
         """Queued input by the response that it steers."""
         self._count = 0
-        self._is_finishing = self._is_closed = False
+        self._is_finishing = False
 
     def on_message(self, data: bytes, hold: Hold) -> None:
         """An event of the client."""
@@ -125,13 +124,13 @@ class ResponseSocket:
 
     def pause(self) -> None:
         """The client reads slowly."""
-        for lane in self._lanes.values():
-            lane.pause()
+        for answer in self._current_answers():
+            answer.pause()
 
     def resume(self) -> None:
         """The client has caught up."""
-        for lane in self._lanes.values():
-            lane.resume()
+        for answer in self._current_answers():
+            answer.resume()
 
     def finish(self) -> None:
         """Close the socket when nothing is being answered any more."""
@@ -141,7 +140,6 @@ class ResponseSocket:
 
     def on_closed(self) -> None:
         """The client left."""
-        self._is_closed = True
         self._answers.close()
         for steers in self._steers.values():
             for steer in steers:
@@ -153,7 +151,11 @@ class ResponseSocket:
                 if not isinstance(handler, Response):
                     handler.end()
             lane.close()
-            lane.task.cancel()
+            lane.cancel()
+
+    def _current_answers(self) -> list[LaneAnswer]:
+        """Those in progress."""
+        return [answer for lane in self._lanes.values() if (answer := lane.current) is not None]
 
     def _new_hold(self) -> Hold:
         return self._services.governor.hold(self._owner)
@@ -177,86 +179,80 @@ class ResponseSocket:
         return False
 
     def _cancel(self, lane_id: str, response_id: Any) -> None:
-        lanes = [
-            lane
-            for lane in self._lanes.values()
-            if not lane.is_cancelled and (lane.response_id == response_id if response_id else lane.id == lane_id)
-        ]
-        if not lanes:
+        lane = self._lanes.get(lane_id)
+        if response_id:
+            lanes = (lane for lane in self._lanes.values() if lane.current and lane.current.id == response_id)
+            lane = next(lanes, None)
+        if lane is None or not lane.cancel():
             self._refuse(_invalid("there is no response in progress to cancel", "response_id"), lane_id)
-        for lane in lanes:
-            lane.cancel()
 
     def _steer(self, event: dict[str, msgspec.Raw], hold: Hold) -> bool:
         """Queue input for the response in progress that it names. Returns whether it waits there."""
         steer = read_steer(event, hold)
-        lanes = (lane for lane in self._lanes.values() if lane.is_answering and lane.response_id == steer.response_id)
-        lane = next(lanes, None)
-        number = lane.number if lane is not None else 0
+        answer = next((answer for answer in self._current_answers() if answer.id == steer.response_id), None)
+        number = answer.number if answer is not None else 0
         try:
             check_steer(event, steer)
         except WireError as error:
-            self._send(lane, steer.failed(number, "invalid_input", str(error)))
+            self._send(answer, steer.failed(number, "invalid_input", str(error)))
             return False
-        if lane is None:
+        if answer is None:
             is_known = steer.response_id in self._answers or steer.response_id in self._steers
             code: Failure = "response_already_completed" if is_known else "response_not_found"
             message = f"response {steer.response_id!r} is not in progress on this connection; send response.create"
-        elif lane.settings.get("conversation"):
+        elif answer.settings.get("conversation"):
             code, message = "steering_not_supported", "a response of a conversation cannot be steered"
         elif len(self._steers.get(steer.response_id, ())) >= MAX_QUEUED:
             code, message = "too_many_pending_steers", f"at most {MAX_QUEUED} steers may wait for one response"
         else:
             steer = structs.replace(steer, id=f"steer_{new_id()}")
             self._steers.setdefault(steer.response_id, []).append(steer)
-            self._send(lane, steer.accepted(number))
+            self._send(answer, steer.accepted(number))
             return True
-        self._send(lane, steer.failed(number, code, message))
+        self._send(answer, steer.failed(number, code, message))
         return False
 
-    def _after_answer(self, lane: Lane, *, is_answered: bool) -> None:
+    def _after_answer(self, lane: Lane, answer: LaneAnswer) -> None:
         """Continue a steered response, or return the input that did not reach a successor."""
-        for steer in lane.steers:
-            self._return(lane, steer, "successor_creation_failed", "the request was refused")
-        lane.steers = ()
-        steers = self._steers.get(lane.response_id) if lane.response_id else None
+        for steer in answer.steers:
+            self._return(answer, steer, "successor_creation_failed", "the request was refused")
+        steers = self._steers.get(answer.id) if answer.id else None
         if not steers:
             return
-        if not is_answered:
-            for steer in self._steers.pop(lane.response_id):
-                self._return(lane, steer, "response_not_active", "the response was not completed")
-        elif required := required_results(lane.output):
+        if not answer.is_complete:
+            for steer in self._steers.pop(answer.id):
+                self._return(answer, steer, "response_not_active", "the response was not completed")
+        elif required := required_results(answer.output):
             for steer in steers:
-                self._send(lane, steer.pending(lane.number, required))
+                self._send(answer, steer.pending(answer.number, required))
             while len(self._steers) > MAX_LANES:
                 for steer in self._steers.pop(next(iter(self._steers))):
-                    self._return(lane, steer, "response_not_active", "it waited for results too long")
+                    self._return(answer, steer, "response_not_active", "it waited for results too long")
         else:
-            del self._steers[lane.response_id]
+            del self._steers[answer.id]
             hold = lane.hold.move()
             for steer in steers:
                 hold.take_over(steer.hold)
-            event = successor(lane.settings, lane.response_id, steers)
+            event = successor(answer.settings, answer.id, steers)
             lane.waiting.insert(0, WaitingRequest(msgspec.json.encode(event), hold, steers))
 
-    def _return(self, lane: Lane, steer: Steer, code: Failure, message: str) -> None:
+    def _return(self, answer: LaneAnswer, steer: Steer, code: Failure, message: str) -> None:
         """Return input to the client."""
-        self._send(lane, steer.failed(lane.number, code, message))
+        self._send(answer, steer.failed(answer.number, code, message))
         self._socket.give_back(steer.hold)
 
-    def _send(self, lane: Lane | None, event: dict[str, Any]) -> None:
+    def _send(self, answer: LaneAnswer | None, event: dict[str, Any]) -> None:
         data = msgspec.json.encode(event)
-        self._socket.send_text(data if lane is None else lane.with_id(data))
+        if answer is None:
+            self._socket.send_text(data)
+        else:
+            answer.send(data)
 
     async def _run(self, lane: Lane) -> None:
         """Answer the requests of a lane, one after the other."""
         try:
             while lane.waiting and not self._is_finishing:
                 await self._answer(lane, lane.waiting.pop(0))
-        except asyncio.CancelledError:
-            # The client left. A task keeps the exception that ended it: its traceback has the lane, which has the task.
-            if not self._is_closed:
-                raise
         finally:
             for _ in lane.waiting:
                 self._refuse(_CONNECTION_ENDS, lane.id)
@@ -282,34 +278,24 @@ class ResponseSocket:
             event = with_steers(event, steers)
             for steer in steers:
                 lane.hold.take_over(steer.hold)
-        lane.begin(event, steers)
-        warms_up, is_background = event.get("generate") is False, bool(event.get("background"))
+        warms_up, wrong = event.get("generate") is False, None
+        if event.get("background"):
+            wrong = _invalid("background is not supported over WebSocket; send POST", "background")
         fields = {name: value for name, value in event.items() if name not in _ENVELOPE}
         if warms_up:
             fields["generate"] = False
         body = msgspec.json.encode({**fields, "stream": True})
+        answer = lane.answer = LaneAnswer(lane, body, inherited_settings(event), steers)
         del event, fields  # parsed, they take many times the bytes that are counted
         try:
-            if is_background:
-                self._refuse(_invalid("background is not supported over WebSocket; send POST", "background"), lane.id)
-                is_answered = False
-            else:
-                is_answered = await self._respond(lane, body, warms_up=warms_up)
+            await self._respond(lane, answer, body, wrong, warms_up=warms_up)
         except Exception:
             logger.exception("internal error while answering a WebSocket request")
             self._send_error(error_response(_FORMAT, INTERNAL_ERROR), lane.id)
-            is_answered = False
-        except asyncio.CancelledError:
-            if self._is_closed or not lane.is_cancelled:
-                raise
-            lane.task.uncancel()
-            lane.end_cancelled()
-            is_answered = False
-        if not is_answered and isinstance(previous, str):
+        if not answer.is_complete and isinstance(previous, str):
             self._answers.drop(previous)
-        self._after_answer(lane, is_answered=is_answered)
+        self._after_answer(lane, answer)
         self._socket.give_back(lane.hold.move())
-        lane.is_cancelled = False
 
     def _admit(self, body: bytes = b"") -> tuple[ClientRequest, Handler | Response]:
         """The next message as a request of its own, and whether it may be answered."""
@@ -332,47 +318,40 @@ class ResponseSocket:
             handler.end(response.status, error)
         self._send_error(response, lane_id)
 
-    async def _respond(self, lane: Lane, body: bytes, *, warms_up: bool) -> bool:
-        """Answer one request. Returns whether that succeeded."""
+    async def _respond(
+        self, lane: Lane, answer: LaneAnswer, body: bytes, wrong: ProviderError | None, *, warms_up: bool
+    ) -> None:
+        """Answer one request."""
+        is_cancelled, lane.is_cancelled = lane.is_cancelled, False
         request, handler = self._admit(body)
         if isinstance(handler, Response):
             self._send_error(handler, lane.id)
-            return False
+            return
         seconds = self._limits().request_seconds
         request.deadline = time.monotonic() + seconds
         request.hold = lane.hold
         refusal: Response | None = None
         try:
-            if wrong := self._problem(body):
-                refusal = error_response(_FORMAT, wrong)
+            if problem := wrong or self._problem(body):
+                refusal = error_response(_FORMAT, problem)
+            elif is_cancelled:
+                answer.end("cancelled")
             else:
-                lane.use_body(body)
-            if refusal is None and not lane.is_cancelled:
-                lane.is_active = True
                 if warms_up:
                     lane.hold.release()  # what is kept counts instead
                 async with asyncio.timeout(seconds):
-                    response = await handler.run()
-                    if not isinstance(response.body, bytes):
-                        return await lane.relay(response.body)
-                    if response.status < 400:
-                        self._complete_warm_up(lane, response.body)
-                        return True
-                    refusal = response
+                    await answer.generate(handler.run)
+                refusal = answer.refusal
         except TimeoutError:
             message = f"request timed out after {seconds:g} s (gateway.request_seconds)"
             refusal = error_response(_FORMAT, ProviderError(message, "timeout"))
         finally:
-            lane.is_active = False
             if refusal is None:
                 handler.end()  # it was cancelled, unless its end is recorded
             else:
                 handler.end(refusal.status, refusal.error)
-        if refusal is None:
-            lane.end_cancelled()
-        else:
+        if refusal is not None:
             self._send_error(refusal, lane.id)
-        return False
 
     def _problem(self, body: bytes) -> ProviderError | None:
         """Why a body cannot be answered: it cannot be read, or it continues the wrong answer."""
@@ -383,16 +362,6 @@ class ResponseSocket:
         except AntiphonError as error:
             return _invalid(str(error))
         return None
-
-    def _complete_warm_up(self, lane: Lane, body: bytes) -> None:
-        """A request was kept for later ones, without an answer to it: tell the client its id."""
-        kept = msgspec.json.decode(body)
-        started = {**kept, "status": "in_progress"}
-        usage = write_usage(TokenUsage())
-        completed = {**kept, "status": "completed", "completed_at": int(time.time()), "usage": usage}
-        for number, (kind, response) in enumerate((("created", started), ("completed", completed))):
-            event = {"type": f"response.{kind}", "sequence_number": number, "response": response}
-            self._socket.send_text(lane.with_id(msgspec.json.encode(event)))
 
     def _send_error(self, response: Response, lane_id: str) -> None:
         body = response.body if isinstance(response.body, bytes) else b"{}"

@@ -1,26 +1,32 @@
-"""`AnswerShape`: an answer that is not complete, as clients of its format see it: queued, in progress, cancelled or failed.
+"""`GeneratedAnswer`: an answer that is generated for somebody who is no HTTP connection: a WebSocket, or clients that come later.
 
-Two formats have answers that are looked up by id: Responses (`ResponseShape`) and Interactions (`InteractionShape`).
-`WholeAnswer` assembles the object of a format from a stream of it.
+How clients see an answer that is not complete (queued, in progress, cancelled or failed) is the `AnswerShape` of its format. Two
+formats have answers that are looked up by id: Responses (`ResponseShape`) and Interactions (`InteractionShape`). `WholeAnswer`
+assembles the object of a format from a stream of it.
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, ClassVar, Literal, TypeAlias
 
 import msgspec
 from msgspec import Struct
 
-from antiphon.http.messages import Response
+from antiphon.http.messages import Response, StreamSource
 from antiphon.wire import Format, formats
 from antiphon.wire.delta import Assembler
 from antiphon.wire.gemini_interactions.errors import error_object
 from antiphon.wire.openai_responses.errors import response_error
 from antiphon.wire.output import ModelOutput, ProviderError
-from antiphon.wire.streams.sse import SseEvent
+from antiphon.wire.streams.sse import SseEvent, SseReader
+from antiphon_gateway.errors import INTERNAL_ERROR
+
+logger = logging.getLogger("antiphon.gateway")
 
 Ending: TypeAlias = Literal["cancelled", "failed"]
 
@@ -61,6 +67,10 @@ class AnswerShape(ABC):
     def ended(self, last: bytes, ending: Ending, error: ProviderError | None) -> bytes:
         """The object of an answer that was not completed; `last` is the object before."""
 
+    @abstractmethod
+    def end_event(self, ended: bytes, number: int) -> SseEvent:
+        """The last event of such an answer, with that number, from its object."""
+
     def refused(self, response: Response) -> ProviderError:
         """The error of a response that is not a stream."""
         return self.wire.read_error(response.body, response.status)
@@ -90,6 +100,16 @@ class ResponseShape(AnswerShape):
         if error is not None:
             body["error"] = response_error(error)
         return msgspec.json.encode(body)
+
+    def end_event(self, ended: bytes, number: int) -> SseEvent:
+        return response_event(msgspec.json.decode(ended)["status"], number, ended)
+
+
+def response_event(kind: str, number: int, body: bytes) -> SseEvent:
+    """The event of that kind, which has the object."""
+    name = f"response.{kind}"
+    data = {"type": name, "sequence_number": number, "response": msgspec.Raw(body)}
+    return SseEvent(name.encode(), msgspec.json.encode(data))
 
 
 def empty_response(response_id: str, body: bytes) -> dict[str, Any]:
@@ -128,9 +148,103 @@ class InteractionShape(AnswerShape):
             body["errors"] = [error_object(error)]
         return msgspec.json.encode(body)
 
+    def end_event(self, ended: bytes, number: int) -> SseEvent:
+        body = msgspec.json.decode(ended)
+        if errors := body.get("errors"):
+            kind, data = "error", {"error": errors[0]}
+        else:
+            kind, data = "interaction.status_update", {"interaction_id": self._id, "status": body["status"]}
+        return SseEvent(kind.encode(), msgspec.json.encode({**data, "event_type": kind, "event_id": str(number)}))
+
 
 SHAPES: Mapping[str, type[AnswerShape]] = {shape.wire.name: shape for shape in (ResponseShape, InteractionShape)}
 """By format."""
+
+
+class GeneratedAnswer(ABC):
+    """An answer that is being generated. It is the `ResponseStream` of its generation; a subclass says where the events go."""
+
+    def __init__(self, shape: AnswerShape) -> None:
+        self.body = b""
+        """The object, as the events so far show it; empty before the first of them."""
+        self.ending: Ending | None = None
+        """Why it ended before it was complete."""
+        self.is_over = False
+        self.number = 0
+        """How many events it has so far."""
+        self._shape = shape
+        self._reader = SseReader()
+        self._ended = asyncio.Event()
+        self._source: StreamSource | None = None
+
+    @abstractmethod
+    def on_event(self, event: SseEvent) -> None:
+        """One more event. `body` is already what it shows."""
+
+    def on_whole(self, response: Response) -> None:
+        """There are no events: the generation was refused."""
+        self.end("failed", self._shape.refused(response))
+
+    async def generate(self, respond: Callable[[], Awaitable[Response]]) -> None:
+        """Generate the answer, of which `respond` gives the stream, until it has ended. Cancelling this ends the stream."""
+        if self.is_over:
+            return
+        beginning = asyncio.create_task(self._begin(respond))
+        try:
+            await self._ended.wait()
+        finally:
+            beginning.cancel()
+            await asyncio.wait({beginning})
+            if self._source is not None:
+                self._source.cancel()
+
+    async def _begin(self, respond: Callable[[], Awaitable[Response]]) -> None:
+        try:
+            response = await respond()
+            if isinstance(response.body, bytes):
+                self.on_whole(response)
+                return
+            assert not isinstance(response.body, AsyncIterator), "generations push their events"
+            self._source = response.body
+            self._source.start(self)
+        except Exception:
+            logger.exception("internal error while generating an answer")
+            self.abort_stream()
+
+    def end(self, ending: Ending, error: ProviderError | None = None) -> None:
+        """End it before it is complete. The last event says so."""
+        if not self.is_over:
+            self.ending = ending
+            self.body = self._shape.ended(self.body or self._shape.queued(), ending, error)
+            self._over()
+            self._add(self._shape.end_event(self.body, self.number))
+
+    # What the generation calls.
+
+    def write(self, data: bytes) -> None:
+        """More of the stream."""
+        for event in self._reader.feed(data):
+            if self.is_over:
+                return
+            self.body = self._shape.in_event(event) or self.body
+            self._add(event)
+
+    def end_stream(self) -> None:
+        """The stream is complete."""
+        self._source = None
+        self._over()
+
+    def abort_stream(self) -> None:
+        """The stream broke by a defect of ours."""
+        self.end("failed", INTERNAL_ERROR)
+
+    def _add(self, event: SseEvent) -> None:
+        self.number += 1
+        self.on_event(event)
+
+    def _over(self) -> None:
+        self.is_over = True
+        self._ended.set()
 
 
 class WholeAnswer:
