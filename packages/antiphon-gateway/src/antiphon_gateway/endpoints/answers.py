@@ -34,7 +34,7 @@ from antiphon_gateway.generate.relay import Relay
 from antiphon_gateway.runtime.body_fields import query_number, with_requested_model
 from antiphon_gateway.runtime.metered import Handler, MeteredRequest
 from antiphon_gateway.state.answers import StoredAnswer, StoredResponse
-from antiphon_gateway.state.background import OVERDUE, BackgroundAnswer
+from antiphon_gateway.state.background import BackgroundAnswer, overdue
 from antiphon_gateway.state.continuing import (
     FORMAT,
     own_messages,
@@ -43,7 +43,7 @@ from antiphon_gateway.state.continuing import (
     unknown_answer,
 )
 from antiphon_gateway.state.conversations import complete_item
-from antiphon_gateway.state.generated import SHAPES, Ending
+from antiphon_gateway.state.generated import SHAPES, AnswerShape
 from antiphon_gateway.threads import STATE
 
 INTERACTIONS = "gemini-interactions"
@@ -65,12 +65,12 @@ class FoundAnswer:
         """Its object as it is now."""
         if self.live is not None:
             return self.live.body
-        return self.stored.body if self.stored.status != "overdue" else self._ended("failed", OVERDUE)
+        return self.stored.body if self.stored.status != "overdue" else overdue(self._shape, self.stored.body)
 
     async def events(self, after: int) -> Response:
         """Its events after the one with index `after`. Raises `WireError` if it has none."""
         store, (owner, answer_id) = self.metered.services.answers, self.key
-        has_more = self.live is not None or self.stored.is_open
+        has_more = self.live is not None or self.stored.status == "running"
         if not has_more and not await STATE.run(store.events, answer_id, owner, -1):
             raise WireError(
                 f"stream: '{answer_id}' was not created with background: true, or ended too long ago; get it without stream"
@@ -100,7 +100,7 @@ class FoundAnswer:
         if self.stored.status != "running":
             return self.body
         await STATE.run(services.answers.request_cancel, answer_id, owner)
-        return self._ended("cancelled", None)
+        return self._shape.ended(self.stored.body, "cancelled", None)
 
     async def delete(self) -> None:
         """Delete it, and cancel it if it is running. Raises `UnknownResponse`."""
@@ -109,9 +109,9 @@ class FoundAnswer:
         services.background.forget(self.key)
         await STATE.run(services.answers.delete, answer_id, owner)
 
-    def _ended(self, ending: Ending, error: ProviderError | None) -> bytes:
-        shape = SHAPES[self.metered.endpoint.format](self.stored.id, b"")
-        return shape.ended(self.stored.body, ending, error)
+    @property
+    def _shape(self) -> AnswerShape:
+        return SHAPES[self.metered.endpoint.format](self.stored.id, b"")
 
 
 def of_answer(handler: Callable[[FoundAnswer], Awaitable[Response]]) -> Handler:

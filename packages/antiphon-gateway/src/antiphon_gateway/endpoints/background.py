@@ -22,7 +22,7 @@ from antiphon_gateway.generate.frame import STREAM_HEADERS
 from antiphon_gateway.generate.generation import ID_PREFIXES, Generation
 from antiphon_gateway.runtime.body_fields import top_level_fields
 from antiphon_gateway.runtime.metered import MeteredRequest
-from antiphon_gateway.state.background import AnswerKey
+from antiphon_gateway.state.background import AnswerKey, BackgroundAnswer
 from antiphon_gateway.state.connection import ConnectionAnswers
 from antiphon_gateway.state.generated import SHAPES, empty_response
 from antiphon_gateway.threads import STATE
@@ -74,9 +74,7 @@ async def create_in_background(asked: Generation) -> Response:
     streams = _is(fields, "stream", _TRUE)
     del fields["background"]
     fields["stream"] = msgspec.Raw(_TRUE)
-    answer_id = f"{ID_PREFIXES[format_name]}{new_id()}"
-    seconds = asked.loaded.config.gateway.request_seconds
-    hold = services.governor.hold(asked.key.name)
+    hold, seconds = services.governor.hold(asked.key.name), asked.loaded.config.gateway.request_seconds
     run = structs.replace(
         asked.request,
         hold=hold,
@@ -84,23 +82,16 @@ async def create_in_background(asked: Generation) -> Response:
         deadline=time.monotonic() + seconds,
         begin_early=None,  # the connection belongs to the client's next request by then
     )
+    key = asked.key.name, f"{ID_PREFIXES[format_name]}{new_id()}"
+    answer = BackgroundAnswer(key, SHAPES[format_name](key[1], body), services.answers, hold)
     generation = Generation(services, asked.loaded, run, asked.endpoint, asked.key)
-    generation.answer_id, generation.settings = answer_id, {"background": True}
-    generation.is_counted = True
+    generation.background, generation.is_counted = answer, True
     if asked.request.hold is not None:
         hold.take_over(asked.request.hold)
     if refusal := hold.grow(_ANSWER_BYTES + len(run.body)):
         hold.release()
         return asked.refuse(overloaded(refusal))
-    key = asked.key.name, answer_id
-    answer = await services.background.start(
-        key,
-        SHAPES[format_name](answer_id, body),
-        generation.run,
-        seconds=seconds,
-        request=body,
-        hold=hold,
-    )
+    await services.background.start(answer, generation.run, seconds, body)
     asked.hand_over()  # to the generation, which is recorded at its end
     if streams:
         return follow_answer(asked, key, -1)

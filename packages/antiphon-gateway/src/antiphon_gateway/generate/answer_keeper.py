@@ -25,7 +25,7 @@ from antiphon.wire.streams.sse import SseReader
 from antiphon_gateway.generate.server_state import conversation_id
 from antiphon_gateway.generate.targeted_request import TargetedRequest
 from antiphon_gateway.runtime.body_fields import top_level_fields
-from antiphon_gateway.state.answers import StoredAnswer
+from antiphon_gateway.state.answers import NO_EVENTS, StoredAnswer
 from antiphon_gateway.state.continuing import previous_response_id, should_store
 from antiphon_gateway.state.file import StateLimitReached
 from antiphon_gateway.state.generated import WholeAnswer
@@ -67,10 +67,10 @@ class AnswerRecording:
         """Whether what was added last ends the answer."""
         return self._assembler.is_finished
 
-    async def keep(self) -> None:
-        """Keep the answer, if it was complete."""
+    async def keep(self, last: bytes) -> None:
+        """Keep the answer, if it was complete. `last` is the end of its stream, which the client gets next."""
         if self.body:
-            await self._keeper.keep(self._assembler.output, self.body)
+            await self._keeper.keep(self._assembler.output, self.body, last)
 
 
 class _Answer(Struct):
@@ -124,8 +124,8 @@ class AnswerKeeper:
             )
             asked.services.answers.remember(answer, asked.key.name)
 
-    async def keep(self, output: ModelOutput, body: bytes) -> None:
-        """Keep an answer where requests that continue it look for it."""
+    async def keep(self, output: ModelOutput, body: bytes, last: bytes = b"") -> None:
+        """Keep an answer where requests that continue it look for it; one in the background with its events, to the `last`."""
         asked = self._request
         services, owner, connection = asked.services, asked.key.name, asked.connection
         request, expanded = asked.parsed_request, asked.expanded
@@ -134,7 +134,9 @@ class AnswerKeeper:
             if connection is not None and expanded is not None:
                 connection.store(seen.id, request, expanded, output)
             if should_store(request):
-                await STATE.run(services.answers.store, seen.id, request, output, owner=owner, body=body)
+                events = asked.background.unstored(last) if asked.background is not None else NO_EVENTS
+                store = services.answers.store
+                await STATE.run(store, seen.id, request, output, owner=owner, body=body, events=events)
             # a conversation that is still named is not ours
             if expanded is not None and not conversation_id(expanded) and (conversation := conversation_id(request)):
                 items = [*_input_items(asked.body), *seen.output]

@@ -8,7 +8,6 @@ translated, whole or as a stream. Answers that requests may continue are kept by
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from msgspec import structs
@@ -41,12 +40,11 @@ ID_PREFIXES = {"openai-responses": "resp_", "gemini-interactions": "v1_"}
 
 
 class Generation(TargetedRequest):
-    """One generation request. `settings` are those the answer repeats beside the ones of the request."""
+    """One generation request."""
 
     operation = "chat"
     calls_providers = True
     charges = "tokens"
-    settings: Mapping[str, Any] = {}
     _frame: StreamFrame
 
     async def answer(self) -> Response:
@@ -121,15 +119,16 @@ class Generation(TargetedRequest):
 
     def _new_id(self) -> str:
         """The id that the answer gets here, where responses are looked up by id; empty if it keeps the upstream's."""
-        if self.answer_id or not self.current.has_own_id:
-            return self.answer_id
-        return f"{ID_PREFIXES[self.endpoint.format]}{new_id()}"
+        if self.background is not None:
+            return self.background.id
+        return "" if not self.current.has_own_id else f"{ID_PREFIXES[self.endpoint.format]}{new_id()}"
 
     def _repeated_settings(self) -> dict[str, Any] | None:
         """The settings that the answer repeats; None if answers of the client's format repeat none."""
         if not self.wire.spec.repeats_settings:
             return None
-        return {**self.wire.request_settings(self.body), **self.settings}
+        settings = self.wire.request_settings(self.body)
+        return settings if self.background is None else {**settings, "background": True}
 
     def _native_with_settings(self, output: ModelOutput) -> NativeExtras | None:
         settings = self._repeated_settings()

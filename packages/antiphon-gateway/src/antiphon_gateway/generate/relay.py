@@ -216,7 +216,7 @@ class Relay(Struct, eq=False):
 
     async def _keep(self, recording: AnswerRecording, data: bytes) -> None:
         try:
-            await recording.keep()
+            await recording.keep(data)
         except Exception as error:
             self._task = None
             self._write(data)

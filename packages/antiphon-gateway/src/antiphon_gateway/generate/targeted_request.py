@@ -53,6 +53,7 @@ from antiphon_gateway.runtime.body_fields import (
 )
 from antiphon_gateway.runtime.media import MediaKinds
 from antiphon_gateway.runtime.metered import MeteredRequest, count_copy
+from antiphon_gateway.state.background import BackgroundAnswer
 from antiphon_gateway.state.continuing import STATE_FIELDS, to_provider_error
 from antiphon_gateway.threads import STATE
 
@@ -93,12 +94,13 @@ class PreparedRequest(UpstreamRequest, kw_only=True):
 
 
 class TargetedRequest(MeteredRequest):
-    """A request to models. With an `answer_id` the answer gets that id, and is kept here whatever the format of the upstream is.
+    """A request to models. `background` is the answer if it is generated in the background: it is kept here, whatever the format
+    of the upstream is.
 
     `preferred` names the provider and the key that have what the request continues.
     """
 
-    answer_id = ""
+    background: BackgroundAnswer | None = None
     body = b""
     """As it was read; empty once nothing is prepared again."""
     wire: Format
@@ -229,7 +231,7 @@ class TargetedRequest(MeteredRequest):
         if self.loaded.embedded_calls:
             prepared.tools = self._tools_in_text(provider.name, model)
         if self.endpoint.format in STATE_FIELDS:
-            is_known_here = bool(self.answer_id) or self.connection is not None or self._is_continued
+            is_known_here = self.background is not None or self.connection is not None or self._is_continued
             prepared.has_own_id = is_known_here or provider.format != self.endpoint.format
         if prepared.tools or prepared.has_own_id:
             prepared.passes_answer = False

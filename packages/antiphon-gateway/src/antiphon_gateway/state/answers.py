@@ -2,10 +2,10 @@
 
 A row is one answer: running, complete, ended without being complete, or stored by its provider. A complete one has its own input,
 its output and its parent, so branches share what they have in common; `expand` makes a full request of one that continues it,
-which any upstream understands. One that is generated in the background has its object so far, its request and its events, so that
-every worker can show, follow and cancel it; if its process died it is overdue, and shown as failed. Of one that only its provider
-stored, the row says where it is; an id that is not known for a client is not asked for, it may belong to another client of the
-same account.
+which any upstream understands. One that is generated in the background has its first object, its request and its events so far,
+so that every worker can show, follow and cancel it. Its process says all the time that it is alive (`share`); without that it is
+overdue, and shown as failed. Its end is stored together with its last events. Of one that only its provider stored, the row says
+where it is; an id that is not known for a client is not asked for, it may belong to another client of the same account.
 
 A row that others build on stays as long as they do, but is not found by its id once it is deleted or expired. Over the limit the
 oldest answer that no other builds on is deleted. Rows are visible only to their owner (the name of a client key). The history's
@@ -47,6 +47,8 @@ logger = logging.getLogger("antiphon.gateway")
 
 EVENT_SECONDS = 3600.0
 """How long an event of an answer that has ended can be followed."""
+OVERDUE_SECONDS = 10.0
+"""How long a process may be silent about an answer that it generates. It may have to wait for the file for half of that."""
 _PURGED_AT_ONCE = 200
 """Expired rows deleted with each stored one: each call stays short, and rows expire slower than they are deleted."""
 _KNOWN = "owner = :owner AND id = :id AND NOT is_deleted"
@@ -61,6 +63,9 @@ _messages = msgspec.json.Decoder(tuple[Message, ...])
 _output = msgspec.json.Decoder(ModelOutput)
 
 Status: TypeAlias = Literal["running", "overdue", "complete", "ended", "upstream"]
+Events: TypeAlias = tuple[int, Sequence[bytes]]
+"""The index of the first one, and the events."""
+NO_EVENTS: Events = (0, ())
 
 
 class StoredResponse(Struct, frozen=True):
@@ -75,7 +80,7 @@ class StoredResponse(Struct, frozen=True):
 class StoredAnswer(Struct, frozen=True):
     """What is known of an answer. `body` is its object, and `request` the body of its request while it is not complete.
 
-    `overdue`: it was not completed in time, because its process died. One that is `upstream` is at that provider, and the key
+    `overdue`: its process died before it was complete. One that is `upstream` is at that provider, and the key
     with the name `credential` gets it there; `model` is the one that the client asked for.
     """
 
@@ -88,8 +93,6 @@ class StoredAnswer(Struct, frozen=True):
     provider: str = ""
     credential: str = ""
     model: str = ""
-    is_open: bool = False
-    """More of its events may be stored, by the process that generates it: those that tell its end follow the complete answer."""
 
 
 class AnswerStore:
@@ -99,11 +102,6 @@ class AnswerStore:
         self._file = file
         self._pending: dict[tuple[str, str], StoredAnswer] = {}
         self._task: asyncio.Task[None] | None = None
-
-    @property
-    def is_shared(self) -> bool:
-        """Whether other processes may use the same answers."""
-        return not self._file.is_in_memory
 
     def find(self, answer_id: str, owner: str) -> StoredAnswer | None:
         """What is known of an answer; None if nothing is, or it expired."""
@@ -118,10 +116,9 @@ class AnswerStore:
         if not rows:
             return None
         status, deadline, body, request, is_cancelled, provider, credential, model = rows[0]
-        is_open = deadline > self._file.clock()
-        if status == "running" and not is_open:
+        if status == "running" and deadline <= self._file.clock():
             status = "overdue"
-        return StoredAnswer(answer_id, status, body, request, bool(is_cancelled), provider, credential, model, is_open)
+        return StoredAnswer(answer_id, status, body, request, bool(is_cancelled), provider, credential, model)
 
     def delete(self, answer_id: str, owner: str = "") -> None:
         """Delete an answer. Those that build on it keep its content. Raises `UnknownResponse`."""
@@ -142,8 +139,8 @@ class AnswerStore:
 
     # Answers in the background.
 
-    def begin(self, answer_id: str, owner: str, body: bytes, *, seconds: float, request: bytes = b"") -> None:
-        """Store the object of an answer that starts, and its request. It may take `seconds`. Raises `StateLimitReached`."""
+    def begin(self, answer_id: str, owner: str, body: bytes, request: bytes = b"") -> None:
+        """Store the object of an answer that starts, and its request. Raises `StateLimitReached`."""
         now = self._file.clock()
         insert = (
             "INSERT INTO answers (owner, id, stored_at, status, deadline, body, request, input, output)"
@@ -155,18 +152,21 @@ class AnswerStore:
                 " AND NOT EXISTS (SELECT 1 FROM answers WHERE number = answer AND deadline > ?2)"
             )
             db.execute(expired, (now - EVENT_SECONDS, now))
-            number = db.execute(insert, (owner, answer_id, now, now + seconds, body, request)).lastrowid
+            number = db.execute(insert, (owner, answer_id, now, now + OVERDUE_SECONDS, body, request)).lastrowid
             self._make_room(db, number or 0)
             self._file.check_size(db, owner)
 
-    def add_events(self, answer_id: str, owner: str, first: int, events: Sequence[bytes]) -> None:
-        """Store events of an answer; `first` is the index of the first of them."""
-        now = self._file.clock()
+    def share(self, answer_id: str, owner: str, events: Events) -> bool:
+        """Store events of an answer that is generated, which is not overdue now. Returns whether it may go on."""
         with self._file.transaction() as db:
-            answer = self._number(db, answer_id, owner)
-            if answer is not None:
-                rows = [(answer, number, now, event) for number, event in enumerate(events, first)]
-                db.executemany("INSERT OR IGNORE INTO answer_events VALUES (?, ?, ?, ?)", rows)
+            known = {"owner": owner, "id": answer_id, "deadline": self._file.clock() + OVERDUE_SECONDS}
+            db.execute(f"UPDATE answers SET deadline = :deadline WHERE {_KNOWN} AND status = 'running'", known)
+            row = db.execute(f"SELECT number, status, is_cancelled FROM answers WHERE {_KNOWN}", known).fetchone()
+            if row is None:
+                return False
+            number, status, is_cancelled = row
+            self._add_events(db, number, events)
+            return status != "running" or not is_cancelled
 
     def events(self, answer_id: str, owner: str, after: int) -> list[bytes]:
         """The stored events of an answer after the one with index `after`."""
@@ -178,14 +178,19 @@ class AnswerStore:
         times = {"now": now, "oldest": now - EVENT_SECONDS}
         return [event for (event,) in self._file.read(find, {"owner": owner, "id": answer_id, "after": after, **times})]
 
-    def finish(self, answer_id: str, owner: str, body: bytes) -> None:
-        """An answer that ran has ended, and all its events are stored. `body` is its object, unless a complete one is stored."""
+    def finish(self, answer_id: str, owner: str, body: bytes, events: Events = NO_EVENTS) -> None:
+        """An answer that ran has ended. `body` is its object, and `events` are its last ones, unless a complete one is stored."""
         with self._file.transaction() as db:
-            known = {"owner": owner, "id": answer_id, "body": body}
-            db.execute(f"UPDATE answers SET deadline = 0 WHERE {_KNOWN}", known)
-            db.execute(
-                f"UPDATE answers SET status = 'ended', body = :body WHERE {_KNOWN} AND status = 'running'", known
-            )
+            number = self._number(db, answer_id, owner, status="running")
+            if number is not None:
+                self._add_events(db, number, events)
+                ended = "UPDATE answers SET status = 'ended', deadline = 0, body = ? WHERE number = ?"
+                db.execute(ended, (body, number))
+
+    def _add_events(self, db: sqlite3.Connection, answer: int, events: Events) -> None:
+        now = self._file.clock()
+        rows = [(answer, number, now, event) for number, event in enumerate(events[1], events[0])]
+        db.executemany("INSERT OR IGNORE INTO answer_events VALUES (?, ?, ?, ?)", rows)
 
     def request_cancel(self, answer_id: str, owner: str) -> None:
         """Ask the process that runs an answer to cancel it."""
@@ -195,9 +200,17 @@ class AnswerStore:
     # Complete answers.
 
     def store(
-        self, answer_id: str, request: ModelRequest, output: ModelOutput, body: bytes, *, owner: str = ""
+        self,
+        answer_id: str,
+        request: ModelRequest,
+        output: ModelOutput,
+        body: bytes,
+        *,
+        owner: str = "",
+        events: Events = NO_EVENTS,
     ) -> None:
-        """Store a complete answer. `request` is as the client sent it, not expanded; `body` is the object it got.
+        """Store a complete answer. `request` is as the client sent it, not expanded; `body` is the object it got. `events` are
+        the last ones of an answer that ran.
 
         An answer with a stored id replaces it. Raises `UnknownResponse` if the answer it continues was deleted meanwhile,
         and `StateLimitReached`.
@@ -214,6 +227,7 @@ class AnswerStore:
             if previous and parent is None:
                 raise unknown_previous(previous_field(request), previous)
             number = self._put(db, answer_id, owner, parent, stored)
+            self._add_events(db, number, events)
             db.executemany(
                 "INSERT OR REPLACE INTO items VALUES (?, ?, ?, ?, ?)",
                 [(owner, item, number, *at) for item, *at in items],
@@ -256,8 +270,8 @@ class AnswerStore:
         running = self._number(db, answer_id, owner, status="running")
         if running is not None:
             fill = (
-                "UPDATE answers SET parent = ?, stored_at = ?, status = 'complete', request = x'', input = ?, output = ?,"
-                " body = ? WHERE number = ?"
+                "UPDATE answers SET parent = ?, stored_at = ?, status = 'complete', deadline = 0, request = x'', input = ?,"
+                " output = ?, body = ? WHERE number = ?"
             )
             db.execute(fill, (parent, now, *stored, running))
             return running

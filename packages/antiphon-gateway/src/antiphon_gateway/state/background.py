@@ -18,19 +18,17 @@ from antiphon.errors import AntiphonError
 from antiphon.http.body import Hold
 from antiphon.http.messages import Response
 from antiphon.wire import Format
-from antiphon.wire.delta import Failed
 from antiphon.wire.output import ProviderError
-from antiphon.wire.streams.sse import SseEvent
+from antiphon.wire.streams.sse import SseEvent, SseReader
 from antiphon_gateway.errors import overloaded
-from antiphon_gateway.state.answers import EVENT_SECONDS, AnswerStore
-from antiphon_gateway.state.generated import AnswerShape, GeneratedAnswer, encode_event
+from antiphon_gateway.state.answers import EVENT_SECONDS, AnswerStore, Events
+from antiphon_gateway.state.generated import SHAPES, AnswerShape, GeneratedAnswer, encode_event
 from antiphon_gateway.threads import STATE
 
 logger = logging.getLogger("antiphon.gateway")
 
 SHARE_SECONDS = 0.5
-"""How often a worker stores the events of an answer for other workers, and looks whether it was cancelled at one of them."""
-OVERDUE = ProviderError("the process that generated this answer has ended", "server")
+"""How often a worker shares an answer with other workers, and they look for its events."""
 
 AnswerKey: TypeAlias = tuple[str, str]
 """The owner and the id of an answer."""
@@ -39,7 +37,7 @@ AnswerKey: TypeAlias = tuple[str, str]
 class BackgroundAnswer(GeneratedAnswer):
     """One answer that is generated for any number of clients, here and at other workers.
 
-    `hold` counts its request and its events.
+    `hold` counts its request and its events, until the store has the whole answer.
     """
 
     task: asyncio.Task[None]
@@ -50,7 +48,6 @@ class BackgroundAnswer(GeneratedAnswer):
         self.key = key
         self.owner, self.id = key
         self.hold = hold
-        self.body = shape.queued()
         self.events: list[bytes] = []
         self.change = asyncio.Event()
         """Set, and replaced by another one, when there are more events, and when it has ended."""
@@ -71,35 +68,33 @@ class BackgroundAnswer(GeneratedAnswer):
                 await self.generate(respond)
         except TimeoutError:
             self.end("failed", ProviderError(f"the answer was not complete after {seconds:g} s", "timeout"))
-        await asyncio.wait({watch})  # else its last call could end after the following ones
+        await asyncio.wait({watch})  # else its last call could end after the following one
         try:
-            await self._store_events()  # first: a follower who sees the end has seen all events
-            await STATE.run(self._store.finish, self.id, self.owner, self.body)
+            await STATE.run(self._store.finish, self.id, self.owner, self.body, self.unstored())
         except Exception:
             logger.exception("the end of a background answer could not be stored; only this worker can show it")
             return False
         return True
 
     async def _watch(self) -> None:
-        """Until it ends, store its events for other workers, and end it when a client cancelled it at one of them."""
-        while self._store.is_shared and not await self.wait(SHARE_SECONDS):
+        """Until it ends, share its events with other workers, and end it when a client cancelled it at one of them."""
+        while not await self.wait(SHARE_SECONDS):
+            events = self.unstored()
             try:
-                await self._store_events()
-                stored = await STATE.run(self._store.find, self.id, self.owner)
+                may_go_on = await STATE.run(self._store.share, self.id, self.owner, events)
             except AntiphonError:
                 logger.exception(
                     "events of a background answer could not be stored, or it is not known whether it was cancelled at "
                     "another worker; retrying"
                 )
             else:
-                if stored is None or stored.is_cancelled:
+                self._stored += len(events[1])
+                if not may_go_on:
                     self.end("cancelled")
 
-    async def _store_events(self) -> None:
-        """Store the events that are not stored yet."""
-        if events := self.events[self._stored :]:
-            await STATE.run(self._store.add_events, self.id, self.owner, self._stored, events)
-            self._stored += len(events)
+    def unstored(self, last: bytes = b"") -> Events:
+        """The events that the store may not have yet, and those in `last`, which will follow them."""
+        return self._stored, [*self.events[self._stored :], *map(encode_event, SseReader().feed(last))]
 
     def on_event(self, event: SseEvent) -> None:
         """Keep an event for those who follow the answer."""
@@ -121,6 +116,11 @@ class BackgroundAnswer(GeneratedAnswer):
         self.change = asyncio.Event()
 
 
+def overdue(shape: AnswerShape, body: bytes) -> bytes:
+    """The object of an answer whose process died; `body` is what is stored of it."""
+    return shape.ended(body, "failed", ProviderError("the process that generated this answer has ended", "server"))
+
+
 class BackgroundAnswers:
     """The answers that this process generates, by owner and id."""
 
@@ -129,29 +129,17 @@ class BackgroundAnswers:
         self._answers: dict[AnswerKey, BackgroundAnswer] = {}
 
     async def start(
-        self,
-        key: AnswerKey,
-        shape: AnswerShape,
-        respond: Callable[[], Awaitable[Response]],
-        *,
-        seconds: float,
-        request: bytes,
-        hold: Hold,
-    ) -> BackgroundAnswer:
-        """Start an answer to the body `request`, which gets `seconds`. `respond` gives its stream.
-
-        `hold` counts the request, too, until the store has the whole answer. Raises `StateLimitReached`.
-        """
-        owner, answer_id = key
+        self, answer: BackgroundAnswer, respond: Callable[[], Awaitable[Response]], seconds: float, request: bytes
+    ) -> None:
+        """Start an answer to the body `request`, which gets `seconds`. `respond` gives its stream. Raises `StateLimitReached`."""
         try:
-            answer = BackgroundAnswer(key, shape, self._store, hold)
-            await STATE.run(self._store.begin, answer_id, owner, answer.body, seconds=seconds, request=request)
+            answer.body = answer.shape.queued()
+            await STATE.run(self._store.begin, answer.id, answer.owner, answer.body, request)
         except BaseException:
-            hold.release()
+            answer.hold.release()
             raise
-        self._answers[key] = answer
+        self._answers[answer.key] = answer
         answer.task = asyncio.create_task(self._run(answer, respond, seconds))
-        return answer
 
     def get(self, key: AnswerKey) -> BackgroundAnswer | None:
         """An answer that is generated here; None if it is not, or if the store has all of it."""
@@ -185,14 +173,14 @@ class BackgroundAnswers:
                     yield wire.spec.keep_alive
 
     async def _stored_events(self, key: AnswerKey, position: int, wire: Format) -> tuple[list[bytes], bool]:
-        """The stored events of an answer from a position on, and whether there will be no more. If the worker died, the last
-        one says so."""
+        """The stored events of an answer from a position on, and whether there will be no more."""
         owner, answer_id = key
-        stored = await STATE.run(self._store.find, answer_id, owner)
+        stored = await STATE.run(self._store.find, answer_id, owner)  # first: at its end all events are stored
         events = await STATE.run(self._store.events, answer_id, owner, position - 1)
         if stored is not None and stored.status == "overdue":
-            events.append(wire.stream_writer("").write(Failed(OVERDUE)))
-        return events, stored is None or not stored.is_open
+            shape = SHAPES[wire.name](answer_id, b"")
+            events.append(encode_event(shape.end_event(overdue(shape, stored.body), position + len(events))))
+        return events, stored is None or stored.status != "running"
 
     async def cancel(self, key: AnswerKey) -> bool:
         """Cancel an answer, and wait until it has ended. Returns whether it was running in this process."""

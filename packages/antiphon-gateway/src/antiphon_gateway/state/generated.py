@@ -1,4 +1,4 @@
-"""`GeneratedAnswer`: an answer that is generated for somebody who is no HTTP connection: a WebSocket, or clients that come later.
+"""`GeneratedAnswer`: an answer that is generated for a WebSocket, or for clients that come later: for all but an HTTP connection.
 
 How clients see an answer that is not complete (queued, in progress, cancelled or failed) is the `AnswerShape` of its format. Two
 formats have answers that are looked up by id: Responses (`ResponseShape`) and Interactions (`InteractionShape`). `WholeAnswer`
@@ -172,7 +172,7 @@ class GeneratedAnswer(ABC):
         self.is_over = False
         self.number = 0
         """How many events it has so far."""
-        self._shape = shape
+        self.shape = shape
         self._reader = SseReader()
         self._ended = asyncio.Event()
         self._source: StreamSource | None = None
@@ -183,10 +183,10 @@ class GeneratedAnswer(ABC):
 
     def on_whole(self, response: Response) -> None:
         """There are no events: the generation was refused."""
-        self.end("failed", self._shape.refused(response))
+        self.end("failed", self.shape.refused(response))
 
     async def generate(self, respond: Callable[[], Awaitable[Response]]) -> None:
-        """Generate the answer, of which `respond` gives the stream, until it has ended. Cancelling this ends the stream."""
+        """Generate the answer until it has ended. `respond` gives its stream, which is cancelled with this."""
         if self.is_over:
             return
         beginning = asyncio.create_task(self._begin(respond))
@@ -215,9 +215,9 @@ class GeneratedAnswer(ABC):
         """End it before it is complete. The last event says so."""
         if not self.is_over:
             self.ending = ending
-            self.body = self._shape.ended(self.body or self._shape.queued(), ending, error)
+            self.body = self.shape.ended(self.body or self.shape.queued(), ending, error)
             self._over()
-            self._add(self._shape.end_event(self.body, self.number))
+            self._add(self.shape.end_event(self.body, self.number))
 
     # What the generation calls.
 
@@ -226,7 +226,7 @@ class GeneratedAnswer(ABC):
         for event in self._reader.feed(data):
             if self.is_over:
                 return
-            self.body = self._shape.in_event(event) or self.body
+            self.body = self.shape.in_event(event) or self.body
             self._add(event)
 
     def end_stream(self) -> None:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from antiphon.parts import Text
 from antiphon.wire.request import Message, ModelRequest
+from antiphon.wire.streams.sse import SseReader
 from antiphon_gateway.access.client_keys import hash_key
 from gateway.rig import ENVIRONMENT, KEY, Client
 from gateway.served import ServedGateway, config_text, served_gateway
-from gateway.strict_upstream import StrictUpstream
+from gateway.strict_upstream import StrictUpstream, hang
 from support.valkey_server import running
 from support.waiting import until
 
@@ -134,3 +138,40 @@ def test_a_budget_holds_for_all_processes_and_after_a_restart(
         with served_gateway(config, environ=ENVIRONMENT) as again:
             assert asked(again, key) == 429
             assert len(upstream.received) == answered
+
+
+def test_a_worker_that_is_killed_ends_its_answers_everywhere(tmp_path: Path, upstream: StrictUpstream) -> None:
+    body = {"model": "gpt-4o", "input": "Never ends", "background": True}
+    with (
+        hosts(write_config(tmp_path, upstream, gateway=f'state = "{tmp_path / "state.db"}"\n')) as (one, two),
+        contextlib.closing(Client(two.port, OPERATOR)) as polling,
+        ThreadPoolExecutor(2) as pool,
+    ):
+
+        def start(path: str) -> str:
+            upstream.faults.append(hang(after=-200))
+            with contextlib.closing(Client(one.port, OPERATOR)) as client:
+                return f"{path}/{client.post(path, body).json['id']}"
+
+        def follow(answer: str) -> list[Any]:
+            with contextlib.closing(Client(two.port, OPERATOR)) as client:
+                data = client.get(f"{answer}?stream=true").body
+            return [msgspec.json.decode(event.data) for event in SseReader().feed(data)]
+
+        answers = [start(path) for path in ("/v1/responses", "/v1beta/interactions")]
+        following = [pool.submit(follow, answer) for answer in answers]
+        until(lambda: len(upstream.received) == 2)
+        time.sleep(2)
+        for answer in answers:
+            assert polling.get(answer).json["status"] in ("queued", "in_progress"), "its worker is alive"
+        one.process.kill()
+        response, interaction = [followed.result(30) for followed in following]
+        failed = [polling.get(answer).json for answer in answers]
+    number = len(response) - 1
+    assert response[-1] == {"type": "response.failed", "sequence_number": number, "response": failed[0]}
+    number = len(interaction) - 1
+    assert interaction[-1] == {"event_type": "error", "event_id": str(number), "error": failed[1]["errors"][0]}
+    assert min(len(response), len(interaction)) > 1, "the events before"
+    for each in failed:
+        assert each["status"] == "failed"
+        assert "the process that generated this answer has ended" in str(each)

@@ -277,7 +277,7 @@ def test_background_is_any_other_field_where_a_format_has_no_such_answers(gatewa
     ("path", "last"),
     [("/v1/responses", "response.cancelled"), ("/v1beta/interactions", "interaction.status_update")],
 )
-def test_a_follower_is_told_that_an_answer_was_cancelled(gateway: Rig, path: str, last: str) -> None:
+def test_a_follower_sees_that_an_answer_was_cancelled(gateway: Rig, path: str, last: str) -> None:
     gateway.clear()
     gateway.upstreams["anthropic"].faults.append(hang(after=-200))
     body = {"model": "to-anthropic", "input": "Never ends", "background": True}
@@ -293,7 +293,7 @@ def test_a_follower_is_told_that_an_answer_was_cancelled(gateway: Rig, path: str
     assert (end["response"] if "response" in end else {**cancelled.json, "status": end["status"]}) == cancelled.json
 
 
-def test_a_follower_is_told_that_an_answer_failed(gateway: Rig, client: Any) -> None:
+def test_a_follower_sees_why_an_answer_failed(gateway: Rig, client: Any) -> None:
     upstream = gateway.upstreams["anthropic"]
     upstream.faults.append(upstream.error(400, "invalid_request", "messages: too strange"))
     (event,) = client.responses.create(model="to-anthropic", input="Fail", background=True, stream=True)

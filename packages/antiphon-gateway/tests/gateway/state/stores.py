@@ -31,9 +31,9 @@ class WritingStore(AnswerStore):
             return int(db.execute("SELECT count(*) FROM answers").fetchone()[0])
 
     def store(
-        self, answer_id: str, request: ModelRequest, output: ModelOutput, body: bytes = b"", *, owner: str = ""
+        self, answer_id: str, request: ModelRequest, output: ModelOutput, body: bytes = b"", **options: Any
     ) -> None:
-        super().store(answer_id, request, output, body or object_of(answer_id, request, output), owner=owner)
+        super().store(answer_id, request, output, body or object_of(answer_id, request, output), **options)
 
 
 def object_of(response_id: str, request: ModelRequest, output: ModelOutput) -> bytes:

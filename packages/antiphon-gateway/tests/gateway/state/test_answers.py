@@ -26,7 +26,7 @@ from antiphon.wire.request import Message, ModelRequest
 from antiphon_gateway.endpoints.answers import list_input_items
 from antiphon_gateway.errors import error_response
 from antiphon_gateway.routes import Endpoint, match_route
-from antiphon_gateway.state.answers import AnswerStore, StoredAnswer
+from antiphon_gateway.state.answers import NO_EVENTS, AnswerStore, StoredAnswer
 from antiphon_gateway.state.continuing import previous_response_id, should_store, to_provider_error
 from antiphon_gateway.state.conversations import ConversationStore
 from antiphon_gateway.state.file import StateFile
@@ -439,30 +439,39 @@ def test_openai_reads_and_deletes_what_is_kept() -> None:
 
 
 def test_an_answer_is_one_row_from_its_beginning_to_its_end(state: WritingStore) -> None:
-    state.begin("resp_1", "ann", b"queued", seconds=60, request=b"{}")
-    state.add_events("resp_1", "ann", 0, [b"one", b"two"])
-    assert state.find("resp_1", "ann") == StoredAnswer("resp_1", "running", b"queued", b"{}", is_open=True)
+    state.begin("resp_1", "ann", b"queued", b"{}")
+    assert state.share("resp_1", "ann", (0, [b"one", b"two"]))
+    assert state.find("resp_1", "ann") == StoredAnswer("resp_1", "running", b"queued", b"{}")
     with pytest.raises(UnknownResponse):
         state.chain("resp_1", owner="ann")
-    state.store("resp_1", asked("Hi."), text_output("Hello."), owner="ann", body=b"{}")
-    assert state.find("resp_1", "ann") == StoredAnswer("resp_1", "complete", b"{}", is_open=True)
-    state.finish("resp_1", "ann", b"too late")
-    assert state.find("resp_1", "ann") == StoredAnswer("resp_1", "complete", b"{}")
-    assert state.events("resp_1", "ann", 0) == [b"two"]
+    state.store("resp_1", asked("Hi."), text_output("Hello."), owner="ann", body=b"{}", events=(1, [b"two", b"end"]))
+    state.finish("resp_1", "ann", b"too late", (3, [b"too late"]))
+    state.request_cancel("resp_1", "ann")
+    assert state.share("resp_1", "ann", (0, [b"one"])), "it is complete"
+    assert state.find("resp_1", "ann") == StoredAnswer("resp_1", "complete", b"{}", is_cancelled=True)
+    assert state.events("resp_1", "ann", 0) == [b"two", b"end"]
     assert len(state) == 1
     state.delete("resp_1", "ann")
     assert (state.find("resp_1", "ann"), state.events("resp_1", "ann", -1), len(state)) == (None, [], 0)
+    assert not state.share("resp_1", "ann", (0, [b"one"]))
 
 
 def test_an_answer_whose_process_died_is_overdue() -> None:
     clock = Clock()
     with answer_store(seconds=500, clock=clock) as state:
-        state.begin("a1", "owner", b"{}", seconds=60)
+        state.begin("a1", "owner", b"{}")
         assert state.find("a1", "another") is None
-        for later, status in ((0, "running"), (61, "overdue"), (439, None)):
+        for later, is_shared, status in (
+            (9, True, "running"),
+            (9, False, "running"),
+            (2, False, "overdue"),
+            (480, False, None),
+        ):
             clock.now += later
             found = state.find("a1", "owner")
             assert (found.status if found is not None else None) == status
+            if is_shared:
+                state.share("a1", "owner", NO_EVENTS)
 
 
 THERE = StoredAnswer("resp_0", "upstream", provider="openai", credential="env:KEY", model="gpt-5")

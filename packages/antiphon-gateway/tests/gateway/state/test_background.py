@@ -17,9 +17,9 @@ from antiphon.http.messages import Response, ResponseStream
 from antiphon.wire import formats
 from antiphon.wire.output import ModelOutput, ProviderError
 from antiphon.wire.request import ModelRequest
-from antiphon.wire.streams.sse import SseEvent
+from antiphon.wire.streams.sse import SseEvent, SseReader
 from antiphon_gateway.state import background
-from antiphon_gateway.state.answers import AnswerStore, StoredAnswer
+from antiphon_gateway.state.answers import NO_EVENTS, AnswerStore, Events, StoredAnswer
 from antiphon_gateway.state.background import BackgroundAnswer, BackgroundAnswers
 from antiphon_gateway.state.file import StateFile
 from antiphon_gateway.state.generated import AnswerShape
@@ -81,13 +81,14 @@ class Pieces:
 
 
 async def start(
-    here: BackgroundAnswers, *pieces: bytes, gate: asyncio.Event | None = None, seconds: float = 20
+    here: BackgroundAnswers, store: AnswerStore, *pieces: bytes, gate: asyncio.Event | None = None, seconds: float = 20
 ) -> BackgroundAnswer:
     async def respond() -> Response:
         return Response(body=Pieces(pieces, gate))
 
-    hold = Governor().hold("owner")
-    return await here.start(KEY, Shape("a1", b""), respond, seconds=seconds, request=b"", hold=hold)
+    answer = BackgroundAnswer(KEY, Shape("a1", b""), store, Governor().hold("owner"))
+    await here.start(answer, respond, seconds, b"")
+    return answer
 
 
 def answers(path: Path | str = "") -> tuple[BackgroundAnswers, AnswerStore]:
@@ -103,7 +104,7 @@ def stored(at: AnswerStore) -> StoredAnswer:
 
 async def run_to_the_end() -> None:
     here, store = answers()
-    answer = await start(here, b'event: status\ndata: "done"\n\n')
+    answer = await start(here, store, b'event: status\ndata: "done"\n\n')
     await answer.wait()
     await until_async(lambda: stored(store).status == "ended")
     assert answer.body == stored(store).body == b'"done"'
@@ -117,8 +118,8 @@ def test_another_worker_shows_and_cancels_an_answer(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(background, "SHARE_SECONDS", 0.02)
 
     async def run() -> None:
-        (here, _), (there, store) = answers(tmp_path / "state.db"), answers(tmp_path / "state.db")
-        answer = await start(here, gate=asyncio.Event())
+        (here, own), (there, store) = answers(tmp_path / "state.db"), answers(tmp_path / "state.db")
+        answer = await start(here, own, gate=asyncio.Event())
         assert (stored(store).body, stored(store).status) == (b'"queued"', "running")
         assert not await there.cancel(KEY), "it does not run there"
         store.request_cancel("a1", "owner")
@@ -133,39 +134,39 @@ def test_a_follower_elsewhere_learns_that_the_worker_died(monkeypatch: Any) -> N
     monkeypatch.setattr(background, "SHARE_SECONDS", 0.01)
     now = [1000.0]
     store = AnswerStore(StateFile(seconds=500, clock=lambda: now[0]))
-    store.begin("a1", "owner", b"{}", seconds=60)
-    store.add_events("a1", "owner", 0, [b"one", b"two"])
+    store.begin("a1", "owner", b'{"id":"a1"}')
+    store.share("a1", "owner", (0, [b"one", b"two"]))
 
     async def follow() -> list[bytes]:
         seen = []
         async for piece in BackgroundAnswers(store).follow(KEY, 0, WIRE, 0.01):
             seen.append(piece)
             if piece == SILENT:
-                now[0] = 1061.0
+                now[0] = 1011.0
         return seen
 
     two, silent, cut = asyncio.run(follow())
     assert (two, silent) == (b"two", SILENT)
-    assert b"the process that generated this answer has ended" in cut
+    (end,) = (msgspec.json.decode(event.data) for event in SseReader().feed(cut))
+    assert (end["type"], end["sequence_number"], end["response"]["id"]) == ("response.failed", 2, "a1")
+    assert end["response"]["error"]["message"] == "the process that generated this answer has ended"
 
 
-def test_a_follower_elsewhere_gets_the_events_after_the_complete_answer(monkeypatch: Any) -> None:
-    monkeypatch.setattr(background, "SHARE_SECONDS", 0.01)
-    store = AnswerStore(StateFile())
-    store.begin("a1", "owner", b"{}", seconds=60)
-    store.store("a1", ModelRequest(), ModelOutput(), owner="owner", body=b"{}")
+def test_the_last_events_of_a_complete_answer_are_stored_with_it(monkeypatch: Any) -> None:
+    monkeypatch.setattr(background, "SHARE_SECONDS", 60)
 
-    async def follow() -> list[bytes]:
-        seen = []
-        async for piece in BackgroundAnswers(store).follow(KEY, -1, WIRE, 0.01):
-            if piece != SILENT:
-                seen.append(piece)
-            elif not seen:
-                store.add_events("a1", "owner", 0, [b"one", b"end"])
-                store.finish("a1", "owner", b"{}")
-        return seen
+    async def run() -> None:
+        here, store = answers()
+        answer = await start(here, store, b"data: 1\n\n", gate=asyncio.Event())
+        await until_async(lambda: answer.events)
+        events = answer.unstored(b"data: 2\n\ndata: 3\n\n")
+        store.store("a1", ModelRequest(), ModelOutput(), owner="owner", body=b"{}", events=events)
+        assert [piece async for piece in BackgroundAnswers(store).follow(KEY, -1, WIRE, 60)] == [
+            b"data: 1\n\ndata: 2\n\ndata: 3\n\n"
+        ]
+        await here.aclose()
 
-    assert asyncio.run(follow()) == [b"oneend"]
+    asyncio.run(run())
 
 
 class SlowStore(AnswerStore):
@@ -176,16 +177,16 @@ class SlowStore(AnswerStore):
         self.is_asked = threading.Event()
         self.failures: list[str] = []
 
-    def add_events(self, answer_id: str, owner: str, first: int, events: Sequence[bytes]) -> None:
-        self._fail("add_events")
+    def share(self, answer_id: str, owner: str, events: Events) -> bool:
+        self._fail("share")
         if not self.is_asked.is_set():
             self.is_asked.set()
             time.sleep(0.3)
-        super().add_events(answer_id, owner, first, events)
+        return super().share(answer_id, owner, events)
 
-    def find(self, answer_id: str, owner: str) -> StoredAnswer | None:
-        self._fail("find")
-        return super().find(answer_id, owner)
+    def finish(self, answer_id: str, owner: str, body: bytes, events: Events = NO_EVENTS) -> None:
+        self._fail("finish")
+        super().finish(answer_id, owner, body, events)
 
     def _fail(self, call: str) -> None:
         if call in self.failures:
@@ -204,11 +205,11 @@ def test_an_answer_that_ends_while_its_events_are_stored_keeps_them_all(tmp_path
 
     async def run() -> None:
         store, gate = SlowStore(StateFile(tmp_path / "state.db")), asyncio.Event()
-        answer = await start(BackgroundAnswers(store), b"data: 1\n\n", gate=gate)
+        answer = await start(BackgroundAnswers(store), store, b"data: 1\n\n", gate=gate)
         await until_async(store.is_asked.is_set)
         answer.write(b"data: 2\n\n")
         gate.set()
-        await until_async(lambda: not stored(store).is_open)
+        await until_async(lambda: stored(store).status == "ended")
         assert b"".join([piece async for piece in events_elsewhere(tmp_path / "state.db")]) == b"".join(answer.events)
 
     asyncio.run(run())
@@ -220,9 +221,9 @@ def test_a_store_that_fails_for_a_moment_loses_no_event_and_no_cancellation(tmp_
     async def run() -> None:
         store = SlowStore(StateFile(tmp_path / "state.db"))
         store.is_asked.set()
-        store.failures = ["add_events", "find"]
+        store.failures = ["share"]
         here = BackgroundAnswers(store)
-        answer = await start(here, b"data: 1\n\n", gate=asyncio.Event())
+        answer = await start(here, store, b"data: 1\n\n", gate=asyncio.Event())
         await until_async(lambda: not store.failures)
         await until_async(lambda: store.events("a1", "owner", -1) == answer.events)
         store.request_cancel("a1", "owner")
@@ -234,15 +235,15 @@ def test_a_store_that_fails_for_a_moment_loses_no_event_and_no_cancellation(tmp_
 def test_an_answer_that_takes_hours_keeps_its_events_until_it_ends() -> None:
     now = [1000.0]
     store = AnswerStore(StateFile(clock=lambda: now[0]))
-    store.begin("a1", "owner", b"{}", seconds=8 * 3600)
-    store.add_events("a1", "owner", 0, [b"one", b"two"])
+    store.begin("a1", "owner", b"{}")
+    store.share("a1", "owner", (0, [b"one", b"two"]))
     now[0] += 2 * 3600
-    store.add_events("a1", "owner", 2, [b"three"])
-    store.begin("a2", "owner", b"{}", seconds=60)  # it makes room
+    store.share("a1", "owner", (2, [b"three"]))
+    store.begin("a2", "owner", b"{}")  # it makes room
     assert store.events("a1", "owner", -1) == [b"one", b"two", b"three"]
     store.finish("a1", "owner", b"{}")
     assert store.events("a1", "owner", -1) == [b"three"]
-    store.begin("a3", "owner", b"{}", seconds=60)
+    store.begin("a3", "owner", b"{}")
     now[0] -= 2 * 3600
     assert store.events("a1", "owner", -1) == [b"three"], "the others were deleted"
 
@@ -250,7 +251,7 @@ def test_an_answer_that_takes_hours_keeps_its_events_until_it_ends() -> None:
 def test_an_answer_that_takes_too_long_fails() -> None:
     async def run() -> None:
         here, store = answers()
-        answer = await start(here, gate=asyncio.Event(), seconds=0.05)
+        answer = await start(here, store, gate=asyncio.Event(), seconds=0.05)
         await answer.wait()
         await until_async(lambda: stored(store).body != b'"queued"')
         assert b"failed: the answer was not complete after 0.05 s" in stored(store).body
@@ -261,7 +262,7 @@ def test_an_answer_that_takes_too_long_fails() -> None:
 def test_a_deleted_answer_stays_deleted() -> None:
     async def run() -> None:
         here, store = answers()
-        await start(here, gate=asyncio.Event())
+        await start(here, store, gate=asyncio.Event())
         store.delete("a1", "owner")
         assert await here.cancel(KEY)
         assert store.find("a1", "owner") is None
@@ -272,9 +273,9 @@ def test_a_deleted_answer_stays_deleted() -> None:
 def test_a_slow_follower_gets_everything_later_and_a_late_one_what_the_store_has() -> None:
     async def run() -> None:
         gate = asyncio.Event()
-        here, _ = answers()
+        here, store = answers()
         pieces = [b"data: 1\n\n", b"data: 2\n\n", b"data: 3\n\n"]
-        answer = await start(here, pieces[0], gate=gate)
+        answer = await start(here, store, pieces[0], gate=gate)
         slow = here.follow(KEY, -1, WIRE, 60)
         assert await anext(slow) == pieces[0]
         for piece in pieces[1:]:
@@ -291,8 +292,8 @@ def test_a_slow_follower_gets_everything_later_and_a_late_one_what_the_store_has
 
 def test_comments_of_a_silent_stream_do_not_delay_keep_alives() -> None:
     async def run() -> None:
-        here, _ = answers()
-        answer = await start(here, gate=asyncio.Event())
+        here, store = answers()
+        answer = await start(here, store, gate=asyncio.Event())
 
         async def comment() -> None:
             while True:
@@ -312,9 +313,9 @@ def test_an_answer_whose_end_cannot_be_stored_is_shown_by_its_worker() -> None:
     async def run() -> None:
         store = SlowStore(StateFile())
         store.is_asked.set()
-        store.failures = ["add_events"]
+        store.failures = ["finish"]
         here = BackgroundAnswers(store)
-        answer = await start(here, b'event: status\ndata: "done"\n\n')
+        answer = await start(here, store, b'event: status\ndata: "done"\n\n')
         await asyncio.wait({answer.task})
         assert here.get(KEY) is answer
         assert not await here.cancel(KEY), "it has ended"
@@ -325,8 +326,8 @@ def test_an_answer_whose_end_cannot_be_stored_is_shown_by_its_worker() -> None:
 
 def test_closing_cancels_all() -> None:
     async def run() -> None:
-        here, _ = answers()
-        answer = await start(here, gate=asyncio.Event())
+        here, store = answers()
+        answer = await start(here, store, gate=asyncio.Event())
         await here.aclose()
         assert (answer.is_over, answer.ending) == (True, "cancelled")
 

@@ -65,9 +65,9 @@ def fill(state: WritingStore) -> None:
     conversations.delete_item(kept.id, "a", "i2")
     conversations.delete(dropped.id, "b")
     for name in ("u1", "u2", "u3"):
-        state.begin(name, "b", b"queued", seconds=10, request=b"x" * 400)
-        state.add_events(name, "b", 0, [b"one", b"two"])
-    state.finish("u1", "b", b"cancelled")
+        state.begin(name, "b", b"queued", b"x" * 400)
+        state.share(name, "b", (0, [b"one", b"two"]))
+    state.finish("u1", "b", b"cancelled", (2, [b"three"]))
     state.delete("u2", "b")
     store(state, "u3", 700, "b")
     state.write_remembered({("b", "up"): StoredAnswer("up", "upstream", provider="p")})
@@ -113,7 +113,7 @@ def test_conversations_and_background_answers_are_refused_above_the_limit() -> N
         conversations.add(made.id, "a", [{"content": "x" * 60_000}])
     assert len(conversations.items(made.id, "a")) == 1
     with pytest.raises(StateLimitReached):
-        AnswerStore(file).begin("u", "a", b"", seconds=1, request=b"x" * 60_000)
+        AnswerStore(file).begin("u", "a", b"", b"x" * 60_000)
     for owner in "bc":
         conversations.create(owner, {}, [{"content": "x" * (60_000 if owner == "b" else 10_000)}])
     with pytest.raises(StateLimitReached, match="of all clients"):
