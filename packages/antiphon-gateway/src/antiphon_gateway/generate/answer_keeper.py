@@ -4,7 +4,7 @@ The gateway keeps an answer where the upstream could not: it has another format,
 continues what is stored here. An answer that the upstream stores under the id that the client gets is only remembered, with the
 provider and the key that have it.
 
-One that is streamed to its client is recorded meanwhile (`AnswerRecording`) as the object that requests which continue it need.
+Of one that is streamed to its client the deltas are collected meanwhile, for requests that continue it.
 """
 
 from __future__ import annotations
@@ -16,19 +16,17 @@ import msgspec
 from msgspec import Struct
 
 from antiphon.errors import AntiphonError
-from antiphon.providers.engine.reply import StreamReply
 from antiphon.providers.routes import Target
-from antiphon.wire import Format
-from antiphon.wire.delta import Assembler, ModelOutputDelta, Started
+from antiphon.wire.delta import Assembler, ModelOutputDelta
 from antiphon.wire.output import ModelOutput
 from antiphon.wire.streams.sse import SseReader
 from antiphon_gateway.generate.server_state import conversation_id
 from antiphon_gateway.generate.targeted_request import TargetedRequest
 from antiphon_gateway.runtime.body_fields import top_level_fields
 from antiphon_gateway.state.answers import NO_EVENTS, StoredAnswer
-from antiphon_gateway.state.continuing import previous_response_id, should_store
+from antiphon_gateway.state.continuing import FORMAT, previous_response_id, should_store
 from antiphon_gateway.state.file import StateLimitReached
-from antiphon_gateway.state.generated import WholeAnswer
+from antiphon_gateway.state.generated import WholeInteraction
 from antiphon_gateway.threads import STATE
 
 logger = logging.getLogger("antiphon.gateway")
@@ -38,51 +36,18 @@ class _Completed(Struct):
     response: msgspec.Raw
 
 
-class AnswerRecording:
-    """An answer that is kept once it is complete. `body` is the object that a client gets of it later.
-
-    The last event of a Responses stream has the object. Where it does not (Interactions), the client's own stream is read.
-    """
-
-    def __init__(self, keeper: AnswerKeeper, wire: Format) -> None:
-        self.body = b""
-        self._keeper = keeper
-        self._whole = None if wire.name == "openai-responses" else WholeAnswer(wire)
-        self._assembler = Assembler()
-
-    def add(self, deltas: list[ModelOutputDelta], written: bytes) -> None:
-        """More of the answer, and what the client got of it."""
-        for delta in deltas:
-            self._assembler.add(delta)
-        if self._whole is not None:
-            if written and self._whole.feed(written):
-                self.body = self._whole.encode()
-        elif b"response.completed" in written or b"response.incomplete" in written:
-            for event in SseReader().feed(written):
-                if event.event in (b"response.completed", b"response.incomplete"):
-                    self.body = bytes(msgspec.json.decode(event.data, type=_Completed).response)
-
-    @property
-    def is_ending(self) -> bool:
-        """Whether what was added last ends the answer."""
-        return self._assembler.is_finished
-
-    async def keep(self, last: bytes) -> None:
-        """Keep the answer, if it was complete. `last` is the end of its stream, which the client gets next."""
-        if self.body:
-            await self._keeper.keep(self._assembler.output, self.body, last)
-
-
 class _Answer(Struct):
     id: str = ""
     output: list[Any] = []
 
 
 class AnswerKeeper:
-    """Keeps the answers of one request."""
+    """Keeps the answer of one request."""
 
     def __init__(self, request: TargetedRequest) -> None:
         self._request = request
+        self._assembler = Assembler()
+        self._interaction = None if request.wire.name == FORMAT else WholeInteraction()
 
     async def prefer_storing_provider(self, targets: list[Target]) -> list[Target]:
         """The targets, first those of the provider that stored what the request continues."""
@@ -102,13 +67,6 @@ class AnswerKeeper:
         request = self._request.parsed_request
         return should_store(request) or self._request.connection is not None or bool(conversation_id(request))
 
-    def start_recording(self, reply: StreamReply) -> AnswerRecording | None:
-        """What records the answer in a stream, if it is kept here; else who has it is remembered."""
-        if self.keeps():
-            return AnswerRecording(self, self._request.wire)
-        self.remember(next((delta.id for delta in reply.deltas if isinstance(delta, Started)), ""))
-        return None
-
     def remember_whole(self, body: bytes) -> None:
         """Remember which provider has a whole answer that was passed on."""
         if self._stores():
@@ -123,6 +81,32 @@ class AnswerKeeper:
                 answer_id, "upstream", provider=record.provider, credential=credential, model=asked.answer_model
             )
             asked.services.answers.remember(answer, asked.key.name)
+
+    # A stream.
+
+    def add(self, deltas: list[ModelOutputDelta], written: bytes) -> None:
+        """More of the answer, and what the client gets of it."""
+        for delta in deltas:
+            self._assembler.add(delta)
+        if self._interaction is not None:
+            self._interaction.feed(written)
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether the answer has ended."""
+        return self._assembler.is_finished
+
+    async def keep_stream(self, last: bytes) -> None:
+        """Keep the answer, if it is complete. `last` is the end of the stream, which the client gets next."""
+        if not self.is_ending:
+            return
+        output = self._assembler.output
+        if self._interaction is not None:
+            await self.keep(output, self._interaction.encode(), last)
+            return
+        for event in SseReader().feed(last):
+            if event.event in (b"response.completed", b"response.incomplete"):
+                await self.keep(output, bytes(msgspec.json.decode(event.data, type=_Completed).response), last)
 
     async def keep(self, output: ModelOutput, body: bytes, last: bytes = b"") -> None:
         """Keep an answer where requests that continue it look for it; one in the background with its events, to the `last`."""

@@ -28,7 +28,7 @@ from antiphon.wire.loss import Loss
 from antiphon.wire.output import NOT_AN_ANSWER, ProviderError
 from antiphon.wire.streams.sse import MAX_EVENT, SseReader
 from antiphon.wire.tools.call_restorer import CallRestorer
-from antiphon_gateway.generate.answer_keeper import AnswerRecording
+from antiphon_gateway.generate.answer_keeper import AnswerKeeper
 from antiphon_gateway.generate.frame import StreamFrame
 from antiphon_gateway.observe.record import Record
 from antiphon_gateway.runtime.body_fields import StreamModel, split_events
@@ -315,7 +315,7 @@ class Translate:
         hides_usage: bool = False,
         settings: Mapping[str, Any] | None = None,
         calls: EmbeddedCalls | None = None,
-        recording: AnswerRecording | None = None,
+        recording: AnswerKeeper | None = None,
         continuation: Continuation | None = None,
     ) -> None:
         self.is_finished = False
@@ -408,11 +408,9 @@ class Translate:
         return written if self._is_plain else self._framed(deltas, written)
 
     def _framed(self, deltas: list[ModelOutputDelta], written: bytes) -> bytes:
-        if not self._frame.is_plain:
-            written = self._frame.wrap(written)
         if self._recording is not None:
             self._recording.add(deltas, written)
-        return written
+        return self._frame.wrap(written)
 
     def _last(self, last: bytes) -> bytes:
         rest = self._calls.close() if self._calls is not None else []

@@ -19,11 +19,12 @@ from antiphon.providers.engine.continuation import Continuation
 from antiphon.providers.engine.provider_call import ProviderCall
 from antiphon.providers.engine.reply import StreamReply, UpstreamFailed, WholeReply
 from antiphon.tools.embedded import EmbeddedCalls, with_calls_read
+from antiphon.wire.delta import Started
 from antiphon.wire.output import ModelOutput, ProviderError
 from antiphon.wire.tools.call_restorer import CallRestorer
 from antiphon_gateway.access.accounts import priced_targets
 from antiphon_gateway.errors import RequestRefused
-from antiphon_gateway.generate.answer_keeper import AnswerKeeper, AnswerRecording
+from antiphon_gateway.generate.answer_keeper import AnswerKeeper
 from antiphon_gateway.generate.channels import Channel, Same, Translate, is_response_loss
 from antiphon_gateway.generate.failover import StreamFailover, first_token_limit
 from antiphon_gateway.generate.frame import EarlyStart, StreamFrame
@@ -160,7 +161,9 @@ class Generation(TargetedRequest):
         # not where calls are read from the text of the answer
         may_continue = gateway.continue_streams and call.may_continue and not prepared.tools
         continuation = Continuation() if may_continue else None
-        recording = keeper.start_recording(reply) if keeper is not None else None
+        recording = keeper if keeper is not None and keeper.keeps() else None
+        if keeper is not None and recording is None:
+            keeper.remember(next((delta.id for delta in reply.deltas if isinstance(delta, Started)), ""))
         channel = self._channel(reply, continuation, recording)
         prepared.body = ()  # nothing is sent again from here on, unless another target continues
         failover = None
@@ -181,7 +184,7 @@ class Generation(TargetedRequest):
         )
 
     def _channel(
-        self, reply: StreamReply, continuation: Continuation | None, recording: AnswerRecording | None
+        self, reply: StreamReply, continuation: Continuation | None, recording: AnswerKeeper | None
     ) -> Channel:
         """The way of the answer to the client."""
         frame, record, prepared = self._frame, self.record, self.current

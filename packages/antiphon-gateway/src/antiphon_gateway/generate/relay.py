@@ -22,7 +22,7 @@ from antiphon.http.messages import ResponseStream
 from antiphon.http.timers import LazyTimer
 from antiphon.providers.engine.reply import StreamReply, UpstreamFailed, error_from_transport
 from antiphon.wire.output import ProviderError
-from antiphon_gateway.generate.answer_keeper import AnswerRecording
+from antiphon_gateway.generate.answer_keeper import AnswerKeeper
 from antiphon_gateway.generate.channels import Channel, StreamFailed, is_response_loss
 from antiphon_gateway.generate.failover import StreamFailover
 from antiphon_gateway.generate.frame import StreamFrame
@@ -45,7 +45,7 @@ class Relay(Struct, eq=False):
     frame: StreamFrame | None = None
     """Fills a silence; None: nothing may be sent between the bytes of the body."""
     status: int = 200
-    recording: AnswerRecording | None = None
+    recording: AnswerKeeper | None = None
     """Keeps the answer before its end is written, because a client that reads it may ask for the stored answer at once."""
     failover: StreamFailover | None = None
     """Lets another target finish a stream that broke."""
@@ -214,9 +214,9 @@ class Relay(Struct, eq=False):
         else:
             self._task = self._context.run(self._loop.create_task, self._keep(self.recording, data))
 
-    async def _keep(self, recording: AnswerRecording, data: bytes) -> None:
+    async def _keep(self, recording: AnswerKeeper, data: bytes) -> None:
         try:
-            await recording.keep(data)
+            await recording.keep_stream(data)
         except Exception as error:
             self._task = None
             self._write(data)

@@ -1,8 +1,7 @@
 """`GeneratedAnswer`: an answer that is generated for a WebSocket, or for clients that come later: for all but an HTTP connection.
 
 How clients see an answer that is not complete (queued, in progress, cancelled or failed) is the `AnswerShape` of its format. Two
-formats have answers that are looked up by id: Responses (`ResponseShape`) and Interactions (`InteractionShape`). `WholeAnswer`
-assembles the object of a format from a stream of it.
+formats have answers that are looked up by id: Responses (`ResponseShape`) and Interactions (`InteractionShape`).
 """
 
 from __future__ import annotations
@@ -131,7 +130,7 @@ class InteractionShape(AnswerShape):
 
     def __init__(self, answer_id: str, body: bytes) -> None:
         super().__init__(answer_id, body)
-        self._answer = WholeAnswer(_interactions_wire)
+        self._answer = WholeInteraction()
 
     def queued(self) -> bytes:
         request = _interactions_wire.read_request(self._take_body())
@@ -247,23 +246,21 @@ class GeneratedAnswer(ABC):
         self._ended.set()
 
 
-class WholeAnswer:
-    """Assembles the answer that a stream of a format carries."""
+class WholeInteraction:
+    """Assembles an interaction from its stream: with the steps of that, which one that is not streamed may join."""
 
-    def __init__(self, wire: Format) -> None:
-        self._wire = wire
-        self._reader = wire.stream_reader()
+    def __init__(self) -> None:
+        self._reader = _interactions_wire.stream_reader()
         self._assembler = Assembler()
 
-    def feed(self, data: bytes) -> bool:
-        """Read more of the stream. Returns whether the answer is complete."""
+    def feed(self, data: bytes) -> None:
+        """Read more of the stream."""
         for delta in self._reader.feed(data):
             self._assembler.add(delta)
-        return self._assembler.is_finished
 
     def encode(self) -> bytes:
-        """The answer so far as an object of the format."""
-        return self._wire.encode_response(self._assembler.output).data
+        """The object so far."""
+        return _interactions_wire.encode_response(self._assembler.output).data
 
 
 def encode_event(event: SseEvent) -> bytes:

@@ -216,8 +216,12 @@ class Recording:
 
     is_ending = True
 
-    def __init__(self, keep: Callable[[], Awaitable[None]]) -> None:
-        self.keep = keep
+    def __init__(self, store: Callable[[], Awaitable[None]]) -> None:
+        self.store = store
+
+    async def keep_stream(self, last: bytes) -> None:
+        assert CHAT.endswith(last)
+        await self.store()
 
 
 def test_the_stream_ends_after_what_must_happen_before() -> None:
