@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from antiphon.providers.call import Attempt, CallReport
 from antiphon.providers.engine.provider_call import ProviderCall
 from antiphon.providers.engine.reply import EMPTY_RESPONSE, Outcome, Reply, UpstreamFailed, WholeReply
 from antiphon.providers.keys.ring import KeyLease, KeyRing
+from antiphon.providers.keys.target_health import CircuitPolicy, TargetHealth
 from antiphon.providers.retry import RetryPolicy, Upstream
 from antiphon.providers.routes import Target
 from antiphon.wire.output import ProviderError
@@ -206,3 +208,62 @@ def test_a_cancelled_attempt_releases_its_key() -> None:
 
     asyncio.run(leave())
     assert first.closed == 1
+
+
+def half_open(clock: Callable[[], float]) -> TargetHealth:
+    """The circuit of the first target has just opened, for no time: the next call probes it."""
+    health = TargetHealth(CircuitPolicy(failures=1, seconds=0.0, max_seconds=0.0), clock=clock)
+    health.on_failure(FIRST, 0, DOWN)
+    return health
+
+
+def keyless_ring() -> KeyRing:
+    """A ring whose only key is not usable for a minute."""
+    ring = KeyRing(["sk-first-key-000000aaaa"])
+    ring.acquire("m").failed(ProviderError("slow down", "rate_limit", retry_after=60.0))
+    return ring
+
+
+def test_a_target_without_a_usable_key_is_not_taken_for_probed() -> None:
+    health = half_open(lambda: 100.0)
+    this, _ = call(ScriptedTarget("first", pool=keyless_ring()), ScriptedTarget("second", answer()), health=health)
+    asyncio.run(this.reply())
+    assert health.begin(FIRST)
+
+
+def test_a_call_that_is_left_while_it_waits_for_a_key_probes_nothing() -> None:
+    health, waits = half_open(lambda: 100.0), asyncio.Event()
+    first = ScriptedTarget("first", pool=keyless_ring(), retries=1)
+
+    async def wait(seconds: float) -> None:
+        waits.set()
+        await asyncio.sleep(seconds)
+
+    first.provider.sleep = wait
+    this, _ = call(first, health=health)
+
+    async def leave() -> None:
+        task = asyncio.ensure_future(this.reply())
+        await waits.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(leave())
+    assert health.begin(FIRST)
+
+
+def test_a_key_is_given_back_if_its_attempt_cannot_begin() -> None:
+    """As if the ledger broke when the attempt was to be noted."""
+    now = [0.0]
+    ring = KeyRing(["sk-first-key-000000aaaa"], clock=lambda: now[0])
+    ring.acquire("m").failed(ProviderError("slow down", "rate_limit", retry_after=1.0))
+    now[0] = 2.0  # half-open: the next call is its probe
+
+    def note(report: CallReport, target: Target, lease: KeyLease | None) -> None:
+        raise OSError("disk full")
+
+    this, _ = call(ScriptedTarget("first", answer(), pool=ring), on_send=note)
+    with pytest.raises(OSError, match="disk full"):
+        asyncio.run(this.reply())
+    assert ring.acquire("m").is_probe

@@ -103,56 +103,59 @@ class ProviderCall(Struct, eq=False):
 
     async def reply(self) -> Reply:
         """The reply of the first target that answers. Raises `UpstreamFailed`, with the last error, if none does."""
-        health = self.health
+        health, lease = self.health, None
         self._left = self._left or self.targets
-        while True:
-            target, *others = self._left
-            prepared, plan = self._prepared, self._plan
-            if prepared is None:
-                if health.is_watched and not self._must_ask and health.should_skip(target, others):
-                    self._skipped.append(target)
-                    self._attempts_before_skip = len(self.report.attempts)
-                    self._skip(_CIRCUIT_OPEN)
-                    continue
-                try:
-                    prepared = await (self.prepare if self._continuation is None else self._prepare_rest)(target)
-                except UpstreamFailed as failure:
-                    self._skip(failure.error)
-                    continue
-                self._prepared = prepared
-                self._probe = health.begin(target) if health.is_watched or self._probe else 0
-            upstream, total, lease = prepared.provider, prepared.provider.timeouts.total, None
-            if plan is None:
-                began = 0.0 if total is None else upstream.clock()
-            else:
-                lease, plan.lease = plan.lease, None
-            if lease is None and upstream.keys is not None:
-                try:
-                    lease = upstream.keys.acquire(
-                        target.model, in_order=prepared.takes_keys_in_order, preferred=prepared.preferred_key
-                    )
-                except NoUsableCredential as none:
-                    plan = plan or RetryPlan(prepared, began, is_probe=bool(self._probe and others))
-                    await self._wait_or_leave(plan, no_key_error(none))
-                    continue
-            if self.on_send is not None:
-                self.on_send(self.report, target, lease)
-            attempt = prepared.attempt(lease, total if plan is None else plan.time_left(), self.report)
-            asked_at = time.monotonic()
-            try:
+        try:
+            while True:
+                target, *others = self._left
+                prepared, plan = self._prepared, self._plan
+                if prepared is None:
+                    if health.is_watched and not self._must_ask and health.should_skip(target, others):
+                        self._skipped.append(target)
+                        self._attempts_before_skip = len(self.report.attempts)
+                        self._skip(_CIRCUIT_OPEN)
+                        continue
+                    try:
+                        prepared = await (self.prepare if self._continuation is None else self._prepare_rest)(target)
+                    except UpstreamFailed as failure:
+                        self._skip(failure.error)
+                        continue
+                    self._prepared = prepared
+                    self._probe = health.begin(target) if health.is_watched or self._probe else 0
+                upstream, total, lease = prepared.provider, prepared.provider.timeouts.total, None
+                if plan is None:
+                    began = 0.0 if total is None else upstream.clock()
+                else:
+                    lease, plan.lease = plan.lease, None
+                if lease is None and upstream.keys is not None:
+                    try:
+                        lease = upstream.keys.acquire(
+                            target.model, in_order=prepared.takes_keys_in_order, preferred=prepared.preferred_key
+                        )
+                    except NoUsableCredential as none:
+                        plan = plan or RetryPlan(prepared, began, is_probe=bool(self._probe and others))
+                        await self._wait_or_leave(plan, no_key_error(none))
+                        continue
+                if self.on_send is not None:
+                    self.on_send(self.report, target, lease)
+                attempt = prepared.attempt(lease, total if plan is None else plan.time_left(), self.report)
+                asked_at = time.monotonic()
                 reply, error = await (
                     self._run_limited(attempt, upstream, target) if others and prepared.streams else attempt.run()
                 )
-            except BaseException:
-                health.release(target, self._probe)
-                raise
-            if reply is not None and (error is None or (error is EMPTY_RESPONSE and self.accepts_empty and not others)):
-                attempt.succeeded(reply)
-                if health.is_watched:
-                    health.on_answer(target, time.monotonic() - asked_at)
-                return reply
-            plan = plan or RetryPlan(prepared, began, is_probe=bool(self._probe and others))
-            await self._after_failure(plan, attempt, reply, error)
+                is_accepted = error is EMPTY_RESPONSE and self.accepts_empty and not others
+                if reply is not None and (error is None or is_accepted):
+                    attempt.succeeded(reply)
+                    if health.is_watched:
+                        health.on_answer(target, time.monotonic() - asked_at)
+                    return reply
+                plan = plan or RetryPlan(prepared, began, is_probe=bool(self._probe and others))
+                await self._after_failure(plan, attempt, reply, error)
+        except BaseException:
+            if lease is not None:
+                lease.release()
+            health.release(self._left[0], self._probe)
+            raise
 
     @property
     def may_continue(self) -> bool:
@@ -250,6 +253,8 @@ class ProviderCall(Struct, eq=False):
                 raise UpstreamFailed(self._with_applied_wait(error))
             # None of the others could be asked: trying is better than failing.
             others, self._skipped, self._must_ask = self._skipped, [], True
+        if self._probe:  # without a usable key it has no result
+            self.health.release(self._left[0], self._probe)
         self.report.fallbacks.append(Fallback(str(self._left[0]), str(others[0]), error))
         self._left, self._prepared, self._plan = others, None, None
 
