@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from antiphon.errors import NoUsableCredential
+from antiphon.providers.keys.health import MAX_COOLDOWNS
 from antiphon.providers.keys.ring import KeyLease, KeyRing
 from antiphon.providers.keys.secret import Credential
 from antiphon.providers.keys.sharing import SharedHealth
@@ -234,3 +235,15 @@ def test_a_rejected_key_with_healthy_siblings_is_read_again(tmp_path: Path) -> N
     story.now += 2
     assert {pool.acquire("m").secret for _ in range(4)} == {OTHER, "sk-renewed-key-00000dddd"}
     assert SECRET in pool.secrets  # running calls may still return an error that repeats it
+
+
+def test_models_that_clients_invent_are_remembered_up_to_a_limit() -> None:
+    pool = KeyRing([SECRET], clock=lambda: 1000.0)
+    leases = [pool.acquire(f"invented-{number}") for number in range(4 * MAX_COOLDOWNS)]
+    leases[0].failed(ProviderError("pay first", "billing", retry_after=1.0))
+    for number, lease in enumerate(leases):
+        lease.failed(ProviderError("no such model", "permission", retry_after=10.0 + number))
+    (status,) = pool.status()
+    assert (status.state, status.seconds) == ("exhausted", 1.0)  # what holds for every model is not forgotten
+    assert list(status.models)[-1] == f"invented-{4 * MAX_COOLDOWNS - 1}"
+    assert len(status.models) == MAX_COOLDOWNS - 1

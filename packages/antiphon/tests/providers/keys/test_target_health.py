@@ -8,6 +8,7 @@ from collections import Counter
 import pytest
 
 from antiphon.errors import RoutingError
+from antiphon.providers.keys.health import MAX_COOLDOWNS
 from antiphon.providers.keys.target_health import MAX_TARGETS, CircuitPolicy, TargetHealth
 from antiphon.providers.routes import Route, RouteTable, Target
 from antiphon.wire.output import ErrorKind, ProviderError
@@ -158,6 +159,14 @@ def test_measured_times_are_bounded() -> None:
     for number in range(MAX_TARGETS + 10):
         health.on_answer(Target("one", f"model-{number}"), 0.1)
     assert len(health._seconds) == MAX_TARGETS
+
+
+def test_open_circuits_are_bounded() -> None:
+    health = TargetHealth(CircuitPolicy(failures=1, seconds=1000.0, max_seconds=1000.0))
+    for number in range(2 * MAX_COOLDOWNS):
+        health.on_failure(Target("one", f"model-{number}"), 0, DOWN)
+    assert len(health.status()) == MAX_COOLDOWNS
+    assert {circuit.last_error for circuit in health.status()} == {DOWN}
 
 
 def test_fastest_target_is_asked_first_after_each_was_measured() -> None:

@@ -40,8 +40,9 @@ _BY_SEVERITY: tuple[KeyState, ...] = ("healthy", "half_open", "cooling", "exhaus
 
 _CLOCK_STEP = 0.001
 """Deadlines that come back from another process are rounded to this many seconds."""
-_MAX_COOLDOWNS = 256
-"""Above this many, cooldowns that are over are removed, and the oldest recovery is forgotten."""
+MAX_COOLDOWNS = 256
+"""Clients choose model names where a route is a glob. Above this many, cooldowns that are over are removed, or the one of a model
+that ends first; and the oldest recovery is forgotten."""
 
 
 class CooldownPolicy(Struct, frozen=True, kw_only=True):
@@ -121,6 +122,8 @@ class Cooldown(Struct):
     lost_at: float = 0.0
     waived: float = 0.0
     """Deadlines up to this one no longer count, because the configuration was reloaded."""
+    error: ProviderError | None = None
+    """Why it began, if that is of interest and was seen by this process."""
 
     @property
     def deadline(self) -> float:
@@ -153,7 +156,7 @@ class Health:
         self._cleared: dict[str, float] = {}
         self._generation = 0
 
-    def extend(self, scope: str, number: int, seconds: float, longest: float) -> None:
+    def extend(self, scope: str, number: int, seconds: float, longest: float) -> Cooldown:
         """A call failed; `seconds` is the cooldown for that failure alone. Of calls that fail together the first counts."""
         now, cooldown = self.calls.clock(), self._cooldown(scope)
         if number > cooldown.began:
@@ -161,26 +164,23 @@ class Health:
             seconds = max(seconds, min(longest, cooldown.wait * 2))
         cooldown.wait = max(seconds, cooldown.wait)
         cooldown.until = max(cooldown.until, now + seconds)
+        return cooldown
 
     def clear(self, scope: str) -> None:
         """The scope is healthy. Other processes may still wait for a deadline that was waived here."""
         cooldown = self.cooldowns.pop(scope, None)
-        if cooldown is not None:
+        if cooldown is not None and is_sharable(scope):
             self._note_cleared(scope, max(self.calls.clock(), cooldown.until))
 
     def export(self) -> SharedHealth:
         """What other processes should know."""
         since = self.calls.clock() - RETENTION_SECONDS
         self._cleared = {scope: at for scope, at in self._cleared.items() if at > since}
+        until = {
+            scope: held.until for scope, held in self.cooldowns.items() if held.until > since and is_sharable(scope)
+        }
         return SharedHealth(
-            generation=self._generation,
-            is_disabled=self.is_disabled,
-            until={
-                scope: cooldown.until
-                for scope, cooldown in self.cooldowns.items()
-                if cooldown.until > since and is_sharable(scope)
-            },
-            cleared={scope: at for scope, at in self._cleared.items() if is_sharable(scope)},
+            generation=self._generation, is_disabled=self.is_disabled, until=until, cleared=self._cleared.copy()
         )
 
     def merge(self, remote: SharedHealth) -> None:
@@ -208,10 +208,15 @@ class Health:
         self._cleared.clear()
 
     def _cooldown(self, scope: str) -> Cooldown:
-        if len(self.cooldowns) >= _MAX_COOLDOWNS:
+        known = self.cooldowns
+        if scope not in known and len(known) >= MAX_COOLDOWNS:
             now = self.calls.clock()
-            self.cooldowns = {name: held for name, held in self.cooldowns.items() if held.available_at() > now}
-        return self.cooldowns.setdefault(scope, Cooldown(self.calls.last))
+            known = self.cooldowns = {name: held for name, held in known.items() if held.available_at() > now}
+            if len(known) >= MAX_COOLDOWNS:
+                del known[
+                    min((name for name in known if model_of(name) is not None), key=lambda name: known[name].until)
+                ]
+        return known.setdefault(scope, Cooldown(self.calls.last))
 
     def _merge_cooldown(self, scope: str, until: float) -> None:
         """Another process has a deadline. Calls that run now began without knowing it."""
@@ -221,7 +226,7 @@ class Health:
         cooldown.wait = max(cooldown.wait, until - self.calls.clock())
 
     def _note_cleared(self, scope: str, at: float) -> None:
-        if scope not in self._cleared and len(self._cleared) >= _MAX_COOLDOWNS:
+        if scope not in self._cleared and len(self._cleared) >= MAX_COOLDOWNS:
             del self._cleared[next(iter(self._cleared))]
         self._cleared[scope] = max(at, self._cleared.get(scope, at))
 

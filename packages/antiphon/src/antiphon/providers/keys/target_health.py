@@ -77,7 +77,6 @@ class TargetHealth:
         self._calls = Calls(clock)  # their probes
         self._chance = chance or random.Random()
         self._failures: dict[Target, int] = {}
-        self._errors: dict[Target, ProviderError] = {}
         self._hosts: dict[str, HostCircuits] = {}
         self._seconds: dict[Target, float] = {}
 
@@ -108,7 +107,6 @@ class TargetHealth:
             self._seconds[target] = seconds if known is None else known * _MEMORY + seconds * (1 - _MEMORY)
         self._failures.pop(target, None)
         if self._hosts and target.provider in self._hosts:
-            self._errors.pop(target, None)
             self._hosts[target.provider].clear(cooling_scope(target.model))
         self.watch()
 
@@ -147,8 +145,7 @@ class TargetHealth:
             for scope, circuit in host.cooldowns.items():
                 target, left = Target(provider, model_of(scope) or ""), circuit.left(now)
                 state: CircuitState = "open" if left else "half_open"
-                error = self._errors.get(target)
-                known.append(CircuitStatus(target=target, state=state, seconds=left, last_error=error))
+                known.append(CircuitStatus(target=target, state=state, seconds=left, last_error=circuit.error))
         return known
 
     def arrange(self, targets: Sequence[Target], order: TargetOrder, weights: Sequence[float]) -> list[Target]:
@@ -181,9 +178,8 @@ class TargetHealth:
 
     def _open(self, target: Target, probe: int, error: ProviderError) -> None:
         """Open a circuit, for longer if it failed a probe."""
-        self._errors[target] = error
         policy, host = self.policy, self.circuits_of(target.provider)
-        host.extend(cooling_scope(target.model), probe, policy.seconds, policy.max_seconds)
+        host.extend(cooling_scope(target.model), probe, policy.seconds, policy.max_seconds).error = error
 
     def _circuit(self, target: Target) -> Cooldown | None:
         host = self._hosts.get(target.provider) if self._hosts else None
