@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from time import perf_counter
 from typing import ClassVar
 
-from msgspec import Struct, structs
+from msgspec import structs
 
 from antiphon.providers.call import Attempt, CallReport
 from antiphon.providers.engine.reply import CUT_STREAM, EMPTY_RESPONSE, Outcome, Reply
@@ -21,38 +21,30 @@ from antiphon.wire.delta import Failed, Finished, ModelOutputDelta, is_visible
 from antiphon.wire.output import ProviderError
 
 
-class ClientCall(Struct, eq=False, frozen=True):
-    """A call of a client: the deltas that it will bring."""
-
-    target: Target
-    deltas: AsyncIterator[ModelOutputDelta]
+class ClientCall:
+    """A call of a client: its one attempt, and the reply: the deltas `held` up to the first visible one, then the rest."""
 
     provider: ClassVar = Upstream()
     is_repeatable: ClassVar = False
     streams: ClassVar = True
     takes_keys_in_order: ClassVar = False
     preferred_key: ClassVar = ""
+    should_retry: ClassVar = None
 
-    def attempt(self, lease: KeyLease | None, time_left: float | None, report: CallReport) -> ClientAttempt:
-        """The one attempt."""
-        del lease, time_left
-        return ClientAttempt(self.target, self.deltas, report)
-
-
-class ClientAttempt:
-    """The attempt, and its reply: the deltas `held` up to the first visible one, then the rest."""
-
-    should_retry = None
-
-    def __init__(self, target: Target, deltas: AsyncIterator[ModelOutputDelta], report: CallReport) -> None:
+    def __init__(self, target: Target, deltas: AsyncIterator[ModelOutputDelta]) -> None:
         self._target = target
         self._deltas = deltas
-        self._report = report
         self._held: list[ModelOutputDelta] = []
         self._error: ProviderError | None = None
-        self._recorded_before = len(report.attempts)
         self._is_recorded = False
+
+    def attempt(self, lease: KeyLease | None, time_left: float | None, report: CallReport) -> ClientCall:
+        """The one attempt."""
+        del lease, time_left
+        self._report = report
+        self._recorded_before = len(report.attempts)
         self._started_at = perf_counter()
+        return self
 
     async def run(self) -> Outcome:
         """Read up to the first visible delta, or to the end."""
