@@ -64,6 +64,13 @@ class FailureCase(Struct, frozen=True):
         return ProviderError("failed", self.kind, code=self.code, retry_after=self.retry_after)
 
 
+class Lease(str):
+    """A lease that is only the name of its key."""
+
+    def release(self) -> None:
+        """Nothing is held."""
+
+
 class ScriptedPool:
     """Gives keys as its case says, and counts."""
 
@@ -76,7 +83,7 @@ class ScriptedPool:
         outcome = outcome_of(self._case, self.requests)
         self.requests += 1
         if isinstance(outcome, str):
-            return outcome
+            return Lease(outcome)
         raise NoUsableCredential("no usable key", outcome, "rate_limit")
 
     def retry_after(self, model: str) -> float:

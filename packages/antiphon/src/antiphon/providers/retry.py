@@ -16,7 +16,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from random import random as random_fraction
 from types import MappingProxyType
-from typing import Literal, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 
 from msgspec import Struct
 
@@ -25,6 +25,9 @@ from antiphon.http.client.request import Timeouts
 from antiphon.providers.keys.ring import KeyLease, KeyRing
 from antiphon.providers.routes import Target
 from antiphon.wire.output import NOT_AN_ANSWER, ErrorKind, ProviderError
+
+if TYPE_CHECKING:
+    from antiphon.providers.engine.provider_call import TargetCall
 
 FIRST_TOKEN_SECONDS = 60.0
 """How long the first visible output of a stream is waited for by default, where another target is left."""
@@ -139,17 +142,6 @@ class Upstream:
         self.sleep = sleep
 
 
-class RepeatedRequest(Protocol):
-    """A request that may be sent several times, if it is repeatable."""
-
-    @property
-    def provider(self) -> Upstream: ...
-    @property
-    def is_repeatable(self) -> bool: ...
-    @property
-    def takes_keys_in_order(self) -> bool: ...
-
-
 class RetryPlan:
     """What an upstream still allows after the first failure of a request: retries, rotations and time.
 
@@ -160,7 +152,7 @@ class RetryPlan:
     """The key of the next attempt, if it has one already."""
     _free_in = 0.0
 
-    def __init__(self, request: RepeatedRequest, began: float, *, is_probe: bool = False) -> None:
+    def __init__(self, request: TargetCall, began: float, *, is_probe: bool = False) -> None:
         self.upstream = upstream = request.provider
         self._policy = policy = upstream.retry if request.is_repeatable else ONE_ATTEMPT
         self._takes_keys_in_order = request.takes_keys_in_order

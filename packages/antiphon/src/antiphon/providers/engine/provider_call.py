@@ -34,7 +34,7 @@ from antiphon.providers.engine.reply import (
 )
 from antiphon.providers.keys.ring import KeyLease, KeyRing
 from antiphon.providers.keys.target_health import CircuitPolicy, TargetHealth
-from antiphon.providers.retry import RepeatedRequest, RetryPlan, Upstream, fallback_targets, no_key_error
+from antiphon.providers.retry import RetryPlan, Upstream, fallback_targets, no_key_error
 from antiphon.providers.routes import Target
 from antiphon.wire.delta import Failed, ModelOutputDelta
 from antiphon.wire.output import ProviderError
@@ -45,11 +45,17 @@ _CIRCUIT_OPEN = ProviderError("the circuit is open after failures in a row", "ov
 _NO_CIRCUITS = TargetHealth(CircuitPolicy(failures=0))
 
 
-class TargetCall(RepeatedRequest, Protocol):
-    """A request prepared for one target."""
+class TargetCall(Protocol):
+    """A request prepared for one target. It may be sent several times, if it is repeatable."""
 
     @property
+    def provider(self) -> Upstream: ...
+    @property
+    def is_repeatable(self) -> bool: ...
+    @property
     def streams(self) -> bool: ...
+    @property
+    def takes_keys_in_order(self) -> bool: ...
     @property
     def preferred_key(self) -> str: ...
     def attempt(self, lease: KeyLease | None, time_left: float | None, report: CallReport) -> CallAttempt: ...
