@@ -16,7 +16,7 @@ from antiphon.providers.cloud.event_stream import EventStreamDecoder
 from antiphon.providers.cloud.hosts import EventStreamResponse
 from antiphon.wire import formats
 from antiphon.wire.delta import Assembler
-from providers.cloud.stand_in import EVENTS, FRAMES, exception, frame
+from providers.cloud.stand_in import EVENTS, FRAMES, chunk, exception, frame
 from support.cases import each_case
 
 NAMES = st.text(st.characters(codec="utf-8"), min_size=1, max_size=20)
@@ -153,3 +153,16 @@ def test_an_end_inside_a_frame_is_a_lost_connection() -> None:
 def test_damaged_frames_end_the_delivery_once() -> None:
     collected = asyncio.run(delivered([FRAMES[0], b"<html>not frames</html>", FRAMES[1]]))
     assert collected.ends == ["not_http"]
+
+
+def test_an_event_with_a_number_that_no_float_holds_is_passed() -> None:
+    event = b'{"type":"content_block_start","index":0,"content_block":{"type":"tool_use","input":{"n":1e400}}}'
+    assert asyncio.run(iterated([chunk(event)])) == b"event: content_block_start\ndata: " + event + b"\n\n"
+
+
+def test_a_payload_that_is_nested_too_deep_is_not_an_event_stream(caplog: pytest.LogCaptureFixture) -> None:
+    deep = b'{"bytes":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
+    headers = {":message-type": "event", ":event-type": "chunk"}
+    collected = asyncio.run(delivered([frame(headers, deep)]))
+    assert collected.ends == ["not_http"]
+    assert not caplog.records

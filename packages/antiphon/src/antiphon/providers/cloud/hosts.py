@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import msgspec
-from msgspec import structs
+from msgspec import Struct, structs
 
 from antiphon.errors import TransportError
 from antiphon.http.body import copy_failure, read_error
@@ -46,8 +46,22 @@ _ERROR_TYPES = {
 }
 """Errors of AWS, in lower case, and what Anthropic's API calls them."""
 
+
+class _Chunk(Struct):
+    """What the payload of a frame has to have."""
+
+    bytes: str
+
+
+class _Typed(Struct):
+    """What an event has to have."""
+
+    type: str
+
+
+_chunk, _typed = msgspec.json.Decoder(_Chunk), msgspec.json.Decoder(_Typed)
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_chunk = msgspec.json.Decoder(dict[str, Any])
+_object = msgspec.json.Decoder(dict[str, Any])
 
 
 def wrap_request(host: str, request: HttpRequest) -> HttpRequest:
@@ -122,9 +136,9 @@ def _event(frame: EventFrame) -> bytes:
     if frame.headers.get(":event-type") != "chunk":
         return b""
     try:
-        data = b64decode(_chunk.decode(frame.payload)["bytes"], validate=True)
-        event = _chunk.decode(data)["type"].encode()
-    except (msgspec.DecodeError, Base64Error, KeyError, TypeError, AttributeError, ValueError):
+        data = b64decode(_chunk.decode(frame.payload).bytes, validate=True)
+        event = _typed.decode(data).type.encode()
+    except (*NOT_JSON, Base64Error):
         raise TransportError("malformed event stream: a frame without an event", "not_http") from None
     return b"event: %b\ndata: %b\n\n" % (event, data.replace(b"\n", b" "))
 
@@ -138,7 +152,7 @@ def _error(name: str, message: str) -> dict[str, Any]:
 
 def _message(payload: bytes) -> str:
     try:
-        fields = _chunk.decode(payload)
+        fields = _object.decode(payload)
     except NOT_JSON:
         return payload[:500].decode("utf-8", "replace")
     message = fields.get("message") or fields.get("Message") or ""

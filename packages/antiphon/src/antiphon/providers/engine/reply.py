@@ -70,16 +70,16 @@ class ResponseReader:
             if deltas and type(deltas[-1]) in _ENDS:  # as in `_mark_finished`
                 self.is_finished = True
             return deltas
-        self._whole.append(data)
         self._size += len(data)
         if self._size > MAX_BODY_BYTES:
             return self._mark_finished(
                 [Failed(ProviderError("the response is too long", "server", code=NOT_AN_ANSWER))]
             )
-        first = self._whole[0].lstrip(_BLANK)[:1]
-        if not first:
-            self._whole = [b"".join(self._whole)]
-            first = self._whole[0].lstrip(_BLANK)[:1]
+        if not self._whole:
+            data = data.lstrip(_BLANK)  # which may be sent to keep the connection alive
+        if data:
+            self._whole.append(data)
+        first = self._whole[0][:1] if self._whole else b""
         self.is_event_stream = first not in (b"{", b"[", b"<", b'"')
         if not first or first in b'<"' or (first in b"{[" and self._wire.name not in _STREAMS_JSON):
             return []
