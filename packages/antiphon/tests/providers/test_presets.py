@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -195,6 +196,22 @@ def test_explicit_settings_win_over_the_environment() -> None:
     assert received.target == "/chat/completions"
     assert received.headers["authorization"] == f"Bearer {KEY}"
     assert received.headers["x-mine"] == "1"
+
+
+@pytest.mark.parametrize(
+    "form", [str, lambda key: [key], lambda key: iter([key]), lambda key: [Credential(secret=key)]]
+)
+def test_keys_are_read_in_every_form_and_from_the_given_environment(form: Callable[[str], Any], tmp_path: Path) -> None:
+    client = provider("openai", keys=form("env:MINE"), environ={"MINE": KEY})
+    assert client.credentials is not None
+    assert client.credentials.secrets == (KEY,)
+    profile = "[profile work]\nregion = eu-west-1\naws_access_key_id = A\naws_secret_access_key = S\n"
+    (tmp_path / "config").write_text(profile)
+    environ = {"AWS_CONFIG_FILE": str(tmp_path / "config")}
+    cloud = provider("bedrock", keys=form("aws:profile=work"), environ=environ)
+    assert cloud.base_url == "https://bedrock-runtime.eu-west-1.amazonaws.com"
+    assert cloud.credentials is not None
+    assert cloud.credentials.secrets == ("aws:profile=work",)
 
 
 def test_a_custom_preset_is_one_row() -> None:

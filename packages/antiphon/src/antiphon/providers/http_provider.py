@@ -56,9 +56,9 @@ class HttpProviderClient(ProviderClient):
     `preset` is a row of `PRESETS`, or its name; other arguments override its fields. `keys` are secrets (literal, `env:NAME`,
     `file:PATH`, or a token source such as `command:…`), `Credential`s, or a `KeyRing`, which may be shared. `region`,
     `project`, `resource` and `workspace` are settings of hosts in a cloud. Values of `headers` may be `env:NAME` or `file:PATH`
-    too (of `environ`, by default the process's); such a value is masked if a provider repeats it. `capabilities` adds facts about
-    its models to the built-in ones; `reasoning_as_text` sends readable reasoning of other providers as labelled text instead of
-    dropping it. `sleep`, `clock` and `fraction` (of the jitter) can be replaced in tests.
+    too; such a value is masked if a provider repeats it. Variables are those of `environ`, by default the process's.
+    `capabilities` adds facts about its models to the built-in ones; `reasoning_as_text` sends readable reasoning of other
+    providers as labelled text instead of dropping it. `sleep`, `clock` and `fraction` (of the jitter) can be replaced in tests.
     """
 
     def __init__(
@@ -95,12 +95,17 @@ class HttpProviderClient(ProviderClient):
             raise ProviderSetupError(
                 f"{name} has no default URL; pass base_url={f', or set {variables}' if variables else ''}"
             )
+        if keys is None and preset.needs_key:
+            variables = " or ".join(preset.secret_variables)
+            raise ProviderSetupError(
+                f"{name} needs a key: set {variables} and use provider({preset.name!r}), or pass keys=[…]"
+            )
         self._use(
             Provider(
                 name,
                 preset,
                 normalize_base_url(base_url or preset.base_url, name),
-                keys=_ring(name, preset, keys),
+                keys=_ring(keys or (), environ),
                 transport=transport or HttpClient(),
                 headers={"accept": "application/json", **(headers or {})},
                 timeouts=timeouts or Timeouts(),
@@ -254,16 +259,12 @@ class HttpProviderClient(ProviderClient):
         return None
 
 
-def _ring(name: str, preset: Preset, keys: Keys | None) -> KeyRing | None:
-    if keys is None and preset.needs_key:
-        variables = " or ".join(preset.secret_variables)
-        raise ProviderSetupError(
-            f"{name} needs a key: set {variables} and use provider({preset.name!r}), or pass keys=[…]"
-        )
-    if isinstance(keys, KeyRing) or keys is None:
+def _ring(keys: Keys, environ: Mapping[str, str] | None) -> KeyRing | None:
+    """The ring of these keys; None for none."""
+    if isinstance(keys, KeyRing):
         return keys
     given = [keys] if isinstance(keys, str) else list(keys)
-    return KeyRing(given) if given else None
+    return KeyRing(given, environ=environ) if given else None
 
 
 class ProviderOverrides(TypedDict, total=False):
@@ -298,17 +299,19 @@ def provider(
     environ = os.environ if environ is None else environ
     preset = get_preset(preset_name)
     found = preset.read_variables(environ)
-    if overrides.get("keys") is None and found.key:
-        overrides["keys"] = KeyRing([found.key], environ=environ)
+    keys = overrides.get("keys")
+    if keys is None and found.key:
+        keys = [found.key]
         preset = structs.replace(preset, auth="bearer") if found.is_bearer else preset
+    ring = None if keys is None else _ring(keys, environ)
+    overrides["keys"] = keys if ring is None else ring
     overrides["base_url"] = overrides.get("base_url") or found.base_url
     overrides["api_version"] = overrides.get("api_version") or found.api_version
     overrides["headers"] = {**found.headers, **(overrides.get("headers") or {})}
     if preset.settings:
         from antiphon.providers.cloud.tokens import find_settings  # on first use: most providers have no settings
 
-        keys = overrides.get("keys")
-        references = keys.secrets if isinstance(keys, KeyRing) else [key for key in keys or () if isinstance(key, str)]
+        references = () if ring is None else ring.secrets
         given = {setting.name: str(overrides.get(setting.name) or "") for setting in preset.settings}
         overrides |= find_settings(preset, given, references, environ)  # type: ignore[typeddict-item]
     return HttpProviderClient(preset, environ=environ, **overrides)

@@ -50,6 +50,8 @@ def test_text_is_the_key(tmp_path: Path) -> None:
     [
         ("{'access_token': 'canary', 'expires_in': 120}", 120),
         ("{'accessToken': 'canary', 'expires_on': time.time() + 500, 'expiresOn': '2001-01-01 00:00:00'}", 500),
+        ("{'token': 'canary', 'expires_at': (time.time() + 500) * 1000}", 500),
+        ("{'token': 'canary', 'expires_at': 'nan', 'expiry': time.time() + 500}", 500),
         ("{'token': 'canary', 'expiry': '2999-01-01T00:00:00Z'}", None),
         ("{'status': {'token': 'canary', 'expirationTimestamp': '2999-01-01T00:00:00+00:00'}}", None),
         ("{'key': 'canary'}", 0),

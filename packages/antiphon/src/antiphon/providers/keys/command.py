@@ -17,6 +17,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
+from math import isfinite
 from typing import Any
 
 import msgspec
@@ -41,6 +42,8 @@ _EXPIRY_FIELDS = (
     "expirationTimestamp",
     "token_expiry",
 )
+_FIRST_MILLISECONDS = 1e11
+"""A larger moment is in milliseconds: in seconds it would be after the year 5000."""
 
 
 class Command(Struct, frozen=True):
@@ -176,15 +179,16 @@ def as_number(value: Any) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:
-        return float(value)
+        number = float(value)
     except ValueError:
         return None
+    return number if isfinite(number) else None
 
 
 def as_timestamp(value: Any) -> float | None:
-    """A moment in seconds since 1970: such a number, or an ISO 8601 date, in UTC if it names no zone."""
+    """A moment in seconds since 1970: such a number, also of milliseconds, or an ISO 8601 date, in UTC if it names no zone."""
     if (number := as_number(value)) is not None:
-        return number
+        return number / 1000 if number > _FIRST_MILLISECONDS else number
     if not isinstance(value, str):
         return None
     try:
