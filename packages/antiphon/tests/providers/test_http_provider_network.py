@@ -13,6 +13,7 @@ import pytest
 from antiphon.http.client.client import HttpClient
 from antiphon.http.client.environment import NetworkEnvironment
 from antiphon.http.client.request import HttpRequest, Origin
+from antiphon.providers.http_provider import HttpProviderClient
 from antiphon.providers.retry import RetryPolicy
 from providers.http_client import CHAT, KEY, ONCE, ask, asked, client_of
 from providers.sample_answers import error_of, text_of
@@ -136,6 +137,21 @@ def test_a_custom_certificate(certificate: tuple[Path, Path], variable: str | No
         error = error_of(deltas)
         assert (error.code, error.kind) == ("tls_failed", "server")
         assert "set SSL_CERT_FILE" in error.message
+
+
+def test_certificates_that_cannot_be_read_fail_the_attempt() -> None:
+    """Another target may have no TLS; it was an exception, which no fallback follows."""
+    client = HttpProviderClient(
+        "openai",
+        keys=[KEY],
+        base_url="https://127.0.0.1:1/v1",
+        transport=HttpClient({"SSL_CERT_FILE": "/nowhere/ca.pem"}),
+    )
+    options = asked()
+    error = error_of(ask(client, options))
+    assert (error.code, error.kind) == ("tls_failed", "server")
+    assert "cannot read the certificates in /nowhere/ca.pem (No such file or directory); correct SSL" in error.message
+    assert len(options.report.attempts) == 1
 
 
 # Law L10.

@@ -172,7 +172,7 @@ class HttpClient:
                 route.destination,
                 lambda: ClientConnection(loop, pool.connections, route.idle),
                 seconds=left if is_total else seconds,
-                tls=lambda: self._network.tls_context,
+                tls=self._network.tls_context if route.destination.uses_tls else None,
                 guard=self._guard,
             ),
             # The callbacks of a connection run in the context of its creation, and it serves other requests too.

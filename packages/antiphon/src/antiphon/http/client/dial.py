@@ -40,6 +40,11 @@ class Destination(NamedTuple):
     """Whether the origin is itself a proxy, which gets requests with whole URLs."""
     unix_path: str = ""
 
+    @property
+    def uses_tls(self) -> bool:
+        """Whether a connection needs TLS settings."""
+        return not self.unix_path and self.origin.scheme == "https"
+
 
 class DialFailure(Struct, frozen=True):
     """Why there is no connection: a code of `TransportError` and a detail."""
@@ -53,10 +58,10 @@ async def dial(
     new_connection: Callable[[], ClientConnection],
     *,
     seconds: float | None,
-    tls: Callable[[], ssl.SSLContext],
+    tls: ssl.SSLContext | None,
     guard: AddressGuard | None = None,
 ) -> ClientConnection | DialFailure:
-    """A new connection, or why there is none."""
+    """A new connection, or why there is none. `tls` are the settings of a destination that `uses_tls`."""
     uses_proxy = destination.is_proxy or destination.tunnel is not None
     try:
         async with asyncio.timeout(seconds):
@@ -82,7 +87,7 @@ async def dial(
 async def _open(
     destination: Destination,
     new_connection: Callable[[], ClientConnection],
-    tls: Callable[[], ssl.SSLContext],
+    tls: ssl.SSLContext | None,
     guard: AddressGuard | None,
 ) -> ClientConnection:
     loop, origin = asyncio.get_running_loop(), destination.origin
@@ -90,7 +95,7 @@ async def _open(
         _, connection = await loop.create_unix_connection(new_connection, destination.unix_path)
         return connection
     if destination.tunnel is not None:
-        return await _open_tunnel(origin, destination.tunnel, new_connection(), tls())
+        return await _open_tunnel(origin, destination.tunnel, new_connection(), tls)
     _, connection = await _connect(origin, new_connection, tls, guard)
     assert isinstance(connection, ClientConnection)
     return connection
@@ -99,7 +104,7 @@ async def _open(
 async def _connect(
     origin: Origin,
     new_protocol: Callable[[], Any],
-    tls: Callable[[], ssl.SSLContext],
+    tls: ssl.SSLContext | None,
     guard: AddressGuard | None = None,
 ) -> tuple[Any, Any]:
     sock = await _connected_socket(await _resolve(origin, guard), guard)
@@ -108,7 +113,7 @@ async def _connect(
         return await asyncio.get_running_loop().create_connection(
             new_protocol,
             sock=sock,
-            ssl=tls() if is_secure else None,
+            ssl=tls if is_secure else None,
             server_hostname=origin.host if is_secure else None,
         )
     except BaseException:
@@ -207,12 +212,13 @@ async def _try_address(address: _Address, guard: AddressGuard | None) -> socket.
 
 
 async def _open_tunnel(
-    origin: Origin, proxy: Proxy, connection: ClientConnection, context: ssl.SSLContext
+    origin: Origin, proxy: Proxy, connection: ClientConnection, tls: ssl.SSLContext | None
 ) -> ClientConnection:
     """A connection through a proxy that passes bytes on (CONNECT), with TLS to the origin inside."""
+    assert tls is not None, "what is in a tunnel is encrypted"
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader()
-    transport, _ = await _connect(proxy.origin, lambda: asyncio.StreamReaderProtocol(reader), lambda: context)
+    transport, _ = await _connect(proxy.origin, lambda: asyncio.StreamReaderProtocol(reader), tls)
     try:
         place = f"[{origin.host}]:{origin.port}" if ":" in origin.host else f"{origin.host}:{origin.port}"
         head = f"CONNECT {place} HTTP/1.1\r\nhost: {place}\r\n"
@@ -220,7 +226,7 @@ async def _open_tunnel(
             head += f"proxy-authorization: {proxy.authorization}\r\n"
         transport.write(f"{head}\r\n".encode())
         await _check_tunnel(reader)
-        secure = await loop.start_tls(transport, connection, context, server_hostname=origin.host)
+        secure = await loop.start_tls(transport, connection, tls, server_hostname=origin.host)
     except BaseException:
         transport.abort()
         raise

@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlsplit
 
 from msgspec import Struct
 
-from antiphon.errors import ProviderSetupError, TransportError
+from antiphon.errors import TransportError
 from antiphon.http.client.request import DEFAULT_PORTS, Origin
 
 _METADATA_HOSTS = ("metadata.google.internal", "fd00:ec2::23", "fd00:ec2::254")
@@ -50,7 +50,7 @@ class NetworkEnvironment:
 
     @cached_property
     def tls_context(self) -> ssl.SSLContext:
-        """The TLS settings, loaded on first use because that is slow. Raises `ProviderSetupError`."""
+        """The TLS settings, loaded on first use because that is slow. Raises `TransportError`."""
         file = self._environ.get("SSL_CERT_FILE") or self._environ.get("REQUESTS_CA_BUNDLE") or None
         folder = self._environ.get("SSL_CERT_DIR") or None
         if file is not None and os.path.isdir(file):
@@ -58,9 +58,10 @@ class NetworkEnvironment:
         try:
             context = ssl.create_default_context(cafile=file, capath=folder)
         except (OSError, ssl.SSLError) as error:
-            raise ProviderSetupError(
+            raise TransportError(
                 f"cannot read the certificates in {file or folder} ({error.strerror or 'no certificates'}); "
-                "correct SSL_CERT_FILE, SSL_CERT_DIR or REQUESTS_CA_BUNDLE"
+                "correct SSL_CERT_FILE, SSL_CERT_DIR or REQUESTS_CA_BUNDLE",
+                "tls_failed",
             ) from None
         context.set_alpn_protocols(["http/1.1"])
         return context
