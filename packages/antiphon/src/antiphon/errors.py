@@ -234,11 +234,17 @@ class UnknownProvider(ProviderSetupError):
 
 
 class CredentialError(AntiphonError):
-    """A credential that cannot be read or used. The message never contains it."""
+    """A credential that cannot be read or used. The message never contains it.
+
+    `retry_after`: seconds until it may be tried again.
+    """
+
+    kind: str = "authentication"
+    retry_after: float | None = None
 
 
 class NoUsableCredential(CredentialError):
-    """Every key is cooling down, rejected or disabled. `retry_after`: seconds until one may be tried again."""
+    """Every key is cooling down, rejected or disabled."""
 
     def __init__(self, message: str, retry_after: float | None = None, kind: str = "permission") -> None:
         super().__init__(message)

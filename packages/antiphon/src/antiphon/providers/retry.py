@@ -16,7 +16,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from random import random as random_fraction
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from msgspec import Struct
 
@@ -193,10 +193,3 @@ class RetryPlan:
             return None
         self._retries += 1
         return seconds
-
-
-def no_key_error(none: NoUsableCredential) -> ProviderError:
-    """That no key can be used, as the error of the target."""
-    return ProviderError(
-        str(none), cast(ErrorKind, none.kind), code="no_usable_credential", retry_after=none.retry_after
-    )

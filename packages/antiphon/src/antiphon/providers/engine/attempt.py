@@ -18,7 +18,7 @@ from urllib.parse import urljoin, urlsplit
 
 from msgspec import Struct, structs
 
-from antiphon.errors import TransportError, WireError
+from antiphon.errors import CredentialError, TransportError, WireError
 from antiphon.http.body import BodyTooLong, read_bounded, read_error
 from antiphon.http.client.request import HttpRequest, HttpResponse
 from antiphon.parts import TokenUsage
@@ -32,6 +32,7 @@ from antiphon.providers.engine.reply import (
     StreamReply,
     UpstreamFailed,
     WholeReply,
+    error_from_credential,
     error_from_status,
     error_from_transport,
     read_whole,
@@ -181,7 +182,8 @@ class UpstreamAttempt(Struct, eq=False):
             if provider.authentication is None:
                 response = await provider.transport.send(self.request)
             else:
-                response = await provider.send_signed(self.request, self.lease)
+                key = None if self.lease is None else self.lease.secret
+                response = await provider.authentication.send(self.request, key)
             self.status, self.headers = response.status, response.headers
             if not 200 <= response.status < prepared.first_error:
                 problem = await self._read_error(response)
@@ -198,6 +200,8 @@ class UpstreamAttempt(Struct, eq=False):
             problem = error_from_transport(lost) if response is None else error_from_transport(lost, "stream_cut")
         except UpstreamFailed as failure:
             problem = failure.error
+        except CredentialError as none:
+            problem = error_from_credential(none, "no_token")
         except BaseException:
             self.close()
             if response is not None:

@@ -14,12 +14,12 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 from msgspec import Struct
 
-from antiphon.errors import AntiphonError
+from antiphon.errors import AntiphonError, CredentialError
 from antiphon.http.body import read_bounded
 from antiphon.http.client.request import HttpRequest, Timeouts
 from antiphon.json_text import NOT_JSON
 from antiphon.providers.engine.provider import Provider
-from antiphon.providers.engine.reply import UpstreamFailed, error_from_status
+from antiphon.providers.engine.reply import error_from_status
 from antiphon.providers.keys.secret import scrub_text
 from antiphon.providers.presets import Preset
 
@@ -115,8 +115,8 @@ async def request_models(
             body = await read_bounded(response, _MAX_BYTES)
     except TimeoutError:
         return ModelListReply(problem=f"no answer within {_MOST_SECONDS:g} s")
-    except UpstreamFailed as failure:
-        return ModelListReply(problem=failure.error.message, has_no_token=True)
+    except CredentialError as none:
+        return ModelListReply(problem=str(none), has_no_token=True)
     except AntiphonError as error:
         return ModelListReply(problem=str(error))
     return ModelListReply(status=response.status, body=body)
@@ -147,8 +147,8 @@ async def _try_token(provider: Provider) -> KeyTrial:
             await provider.check_token()
     except TimeoutError:
         return KeyTrial(verdict="unreachable", text=f"no token within {_MOST_SECONDS:g} s")
-    except UpstreamFailed as failure:
-        return KeyTrial(verdict="rejected", text=f"no token: {failure.error.message}")
+    except CredentialError as none:
+        return KeyTrial(verdict="rejected", text=f"no token: {none}")
     return KeyTrial(verdict="works", text="ok: a token is available; the host has no free call to try it with")
 
 

@@ -12,27 +12,25 @@ from collections.abc import Awaitable, Callable, Mapping
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from random import random as random_fraction
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
-from antiphon.errors import CredentialError, ProviderSetupError
+from antiphon.errors import ProviderSetupError
 from antiphon.http.client.connection import SharedHeaders
 from antiphon.http.client.request import HttpRequest, HttpResponse, Timeouts, Transport
 from antiphon.providers.engine.reply import UpstreamFailed
-from antiphon.providers.keys.ring import KeyLease, KeyRing
+from antiphon.providers.keys.ring import KeyRing
 from antiphon.providers.keys.secret import is_token_source, read_headers, scrub
 from antiphon.providers.presets import Preset
 from antiphon.providers.retry import RetryPolicy, Upstream
 from antiphon.wire import formats
 from antiphon.wire.capabilities import Capabilities, CapabilityTable, capabilities_for
 from antiphon.wire.openai_chat.dialects import DIALECTS, OPENAI_ITSELF
-from antiphon.wire.output import ErrorKind, ProviderError
+from antiphon.wire.output import ProviderError
 
 if TYPE_CHECKING:
     from antiphon.providers.cloud.signers import Authentication
-
-_T = TypeVar("_T")
 
 _URL_CACHE_SIZE = 256  # clients of the gateway choose model names where a route is a glob
 _PLAIN_DIALECTS = frozenset({"openai", "azure", "compatible"})
@@ -170,19 +168,17 @@ class Provider(Upstream):
         self.keyed_headers[secret] = headers
         return headers
 
-    def send_signed(self, request: HttpRequest, lease: KeyLease | None) -> Awaitable[HttpResponse]:
-        """Send a request of an attempt by its `authentication`. Raises `TransportError` or `UpstreamFailed`."""
-        assert self.authentication is not None, "its requests are signed"
-        return _signed(self.authentication.send(request, None if lease is None else lease.secret))
-
     async def send_with_first_key(self, request: HttpRequest) -> HttpResponse:
-        """Send a request that is not part of a call, such as for a list. It has no effect on the health of the key."""
+        """Send a request that is not part of a call, such as for a list. It has no effect on the health of the key.
+
+        Raises `TransportError`, and `CredentialError` if there is no token.
+        """
         secret = self.keys.secrets[0] if self.keys is not None else ""
         if secret and not is_token_source(secret):
             request = structs.replace(request, headers={**request.headers, **self.preset.credential_header(secret)})
         if self.authentication is None:
             return await self.transport.send(request)
-        return await _signed(self.authentication.send(request, secret))
+        return await self.authentication.send(request, secret)
 
     @property
     def has_tokens(self) -> bool:
@@ -190,9 +186,9 @@ class Provider(Upstream):
         return self.keys is not None and is_token_source(self.keys.secrets[0])
 
     async def check_token(self) -> None:
-        """Raise `UpstreamFailed` if its first key names a token source that gives no token."""
+        """Raise `CredentialError` if its first key names a token source that gives no token."""
         if self.authentication is not None and self.keys is not None:
-            await _signed(self.authentication.check(self.keys.secrets[0]))
+            await self.authentication.check(self.keys.secrets[0])
 
     def _url_for(self, model: str, stream: bool = True) -> str:
         """The address of a call. Raises `UpstreamFailed` for a model that the host serves under another preset."""
@@ -207,14 +203,3 @@ class Provider(Upstream):
             return url
         streamed, whole = _GEMINI_CALLS if self.format == "gemini" else self.preset.whole_call
         return url.replace(streamed, whole) if streamed else url
-
-
-async def _signed(sending: Awaitable[_T]) -> _T:
-    """What is sent or signed with a token. Raises `UpstreamFailed` if there is no token."""
-    failure: ProviderError
-    try:
-        return await sending
-    except CredentialError as error:
-        kind: ErrorKind = getattr(error, "kind", "authentication")
-        failure = ProviderError(str(error), kind, code="no_token")
-    raise UpstreamFailed(failure)

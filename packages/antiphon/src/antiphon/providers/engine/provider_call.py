@@ -31,10 +31,11 @@ from antiphon.providers.engine.reply import (
     Reply,
     UpstreamFailed,
     WholeReply,
+    error_from_credential,
 )
 from antiphon.providers.keys.ring import KeyLease, KeyRing
 from antiphon.providers.keys.target_health import CircuitPolicy, TargetHealth
-from antiphon.providers.retry import RetryPlan, Upstream, fallback_targets, no_key_error
+from antiphon.providers.retry import RetryPlan, Upstream, fallback_targets
 from antiphon.providers.routes import Target
 from antiphon.wire.delta import Failed, ModelOutputDelta
 from antiphon.wire.output import ProviderError
@@ -140,7 +141,7 @@ class ProviderCall(Struct, eq=False):
                         )
                     except NoUsableCredential as none:
                         plan = plan or RetryPlan(prepared, began, is_probe=bool(self._probe and others))
-                        await self._wait_or_leave(plan, no_key_error(none))
+                        await self._wait_or_leave(plan, error_from_credential(none, "no_usable_credential"))
                         continue
                 if self.on_send is not None:
                     self.on_send(self.report, target, lease)

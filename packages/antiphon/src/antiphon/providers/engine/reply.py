@@ -21,12 +21,12 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from math import isfinite
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, cast
 
 import msgspec
 from msgspec import Struct, structs
 
-from antiphon.errors import TransportError, WireError
+from antiphon.errors import CredentialError, TransportError, WireError
 from antiphon.http.client.request import HttpResponse
 from antiphon.json_text import NOT_JSON
 from antiphon.wire import Format
@@ -135,6 +135,11 @@ def _error_in(wire: Format, body: Any) -> ProviderError:
 def error_from_transport(error: TransportError, otherwise: ErrorKind = "server") -> ProviderError:
     """A network error as a provider error."""
     return ProviderError(str(error), "timeout" if error.code in _TIMEOUTS else otherwise, code=error.code)
+
+
+def error_from_credential(error: CredentialError, code: str) -> ProviderError:
+    """That there is no key, or no token, as a provider error."""
+    return ProviderError(str(error), cast(ErrorKind, error.kind), code=code, retry_after=error.retry_after)
 
 
 def error_from_status(wire: Format, status: int, data: bytes) -> ProviderError:
