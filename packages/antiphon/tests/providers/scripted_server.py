@@ -147,7 +147,7 @@ class ScriptedServer:
             headers = {"content-type": reply.content_type, **reply.headers}
             framing = ("content-length", str(len(reply.body))) if reply.has_length else ("transfer-encoding", "chunked")
             lines = [f"HTTP/1.1 {reply.status} Scripted", *(f"{name}: {value}" for name, value in headers.items())]
-            writer.write("\r\n".join([*lines, ": ".join(framing), "", ""]).encode())
+            writer.write("\r\n".join([*lines, ": ".join(framing), "", ""]).encode(errors="surrogateescape"))
             body = reply.body if reply.cut_after is None else reply.body[: reply.cut_after]
             size = reply.piece or len(body) or 1
             for start in range(0, len(body), size):

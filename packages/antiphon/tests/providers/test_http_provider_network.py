@@ -45,6 +45,22 @@ def test_a_redirect_to_another_port_gets_no_key() -> None:
 
 
 @pytest.mark.parametrize(
+    ("location", "words"),
+    [
+        ("http://[bad", "redirects to an invalid URL; keys are not sent there"),
+        ("/\udcff", "/?; keys are not sent there"),
+        ("http://h\udcff/v1", "redirects to http://h?/v1; keys"),
+    ],
+)
+@pytest.mark.parametrize("status", [301, 307])
+def test_a_redirect_to_an_invalid_url_is_an_error(status: int, location: str, words: str) -> None:
+    with ScriptedServer(Reply(status=status, headers={"location": location}), Reply(status=302)) as server:
+        error = error_of(ask(client_of(server)))
+    assert error.code == "redirected"
+    assert words in error.message
+
+
+@pytest.mark.parametrize(
     ("environ", "is_used"),
     [
         ({"HTTP_PROXY": "{url}"}, True),

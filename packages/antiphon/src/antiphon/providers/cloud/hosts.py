@@ -92,7 +92,8 @@ async def unwrap_response(response: HttpResponse) -> HttpResponse:
 
 def error_type(headers: Mapping[str, str]) -> str:
     """The error that AWS names in a header: `ThrottlingException:http://…`; empty if it names none."""
-    return headers.get("x-amzn-errortype", "").partition(":")[0].rpartition("#")[2]
+    name = headers.get("x-amzn-errortype", "").partition(":")[0].rpartition("#")[2]
+    return name if name.isascii() else ""
 
 
 class EventStreamResponse(HttpResponse):

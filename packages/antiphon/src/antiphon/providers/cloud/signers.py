@@ -13,7 +13,6 @@ import os
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from email.utils import parsedate_to_datetime
 from typing import Any, Generic, TypeVar
 
 from msgspec import structs
@@ -36,7 +35,7 @@ from antiphon.providers.cloud.tokens import (
     TokenSource,
 )
 from antiphon.providers.keys import command
-from antiphon.providers.keys.command import Command, find_program, parse_command, run_command, secret_in
+from antiphon.providers.keys.command import Command, as_timestamp, find_program, parse_command, run_command, secret_in
 from antiphon.providers.keys.secret import Credential
 from antiphon.providers.presets import Preset
 
@@ -167,19 +166,11 @@ class SignatureSigner(Signer[AwsKeys]):
         if error_type(response.headers) in _EXPIRED_KEYS:
             self.tokens.discard(token)
             return True
-        ahead = clock_difference(response.headers.get("date", ""))
-        if "date" in response.headers and abs(ahead - self._ahead) > _MIN_CLOCK_DIFFERENCE:
-            self._ahead = ahead
-            return True
-        return False
-
-
-def clock_difference(date: str) -> float:
-    """By how many seconds the clock that wrote a `Date` header is ahead of ours; 0 if the header cannot be read."""
-    try:
-        return parsedate_to_datetime(date).timestamp() - time.time()
-    except (TypeError, ValueError):
-        return 0.0
+        theirs, ours = as_timestamp(response.headers.get("date")), time.time()
+        if theirs is None or abs(theirs - ours - self._ahead) <= _MIN_CLOCK_DIFFERENCE:
+            return False
+        self._ahead = theirs - ours
+        return True
 
 
 def make_signer(

@@ -288,11 +288,14 @@ class UpstreamAttempt(Struct, eq=False):
         """The error that a response with an error status, or a redirect, contains."""
         request, status = self.request, response.status
         if 300 <= status < 400:
-            target = urlsplit(urljoin(request.url, response.headers.get("location", "")))
             response.abort()
+            try:
+                target = urlsplit(urljoin(request.url, response.headers.get("location", "")))
+                place = f"{target.scheme}://{target.netloc.rpartition('@')[2]}{target.path}"
+            except ValueError:
+                place = "an invalid URL"
             return ProviderError(
-                f"{request.host} redirects to {target.scheme}://{target.netloc.rpartition('@')[2]}{target.path}; "
-                "keys are not sent there; if it is correct, use it as the base URL",
+                f"{request.host} redirects to {place}; keys are not sent there; if it is correct, use it as the base URL",
                 "not_found",
                 status,
                 "redirected",

@@ -17,10 +17,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
-from math import isfinite
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from typing import Any, Protocol, TypeAlias, cast
 
 import msgspec
@@ -29,6 +26,7 @@ from msgspec import Struct, structs
 from antiphon.errors import CredentialError, TransportError, WireError
 from antiphon.http.client.request import HttpResponse
 from antiphon.json_text import NOT_JSON
+from antiphon.providers.keys.command import as_number, as_timestamp
 from antiphon.wire import Format
 from antiphon.wire.delta import (
     Failed,
@@ -280,6 +278,9 @@ async def _drain(body: AsyncIterator[bytes]) -> None:
         pass
 
 
+Clock: TypeAlias = Callable[[], float]
+_FIRST_MOMENT = 1e9
+"""A larger number of seconds is not a wait, but counted from 1970."""
 LONGEST = 7 * 86_400.0
 """A longer wait is a misread date."""
 
@@ -301,33 +302,27 @@ _MAX_DEPTH = 6
 
 def retry_after(headers: Mapping[str, str], error: ProviderError, now: float | None = None) -> float | None:
     """The seconds to wait, or None. Header names are in lower case; `now` is in seconds since 1970."""
-    if now is None:
-        now = (_date(headers["date"]) if "date" in headers else None) or time.time()
-    for wait in _waits(headers, error, now):
+
+    def clock() -> float:
+        return now or as_timestamp(headers.get("date")) or time.time()
+
+    for wait in _waits(headers, error, clock):
         if wait is not None and wait > 0:
             return min(wait, LONGEST)
     return None
 
 
-def _waits(headers: Mapping[str, str], error: ProviderError, now: float) -> Iterator[float | None]:
+def _waits(headers: Mapping[str, str], error: ProviderError, clock: Clock) -> Iterator[float | None]:
     """What is stated, in the order in which it counts."""
     if "retry-after-ms" in headers:
-        yield _scaled(headers["retry-after-ms"], 0.001)
+        yield _milliseconds(headers["retry-after-ms"])
     if "retry-after" in headers:
-        yield _wait(headers["retry-after"], now)
+        yield _wait(headers["retry-after"], clock)
     if error.native:
-        yield from _delays_in_body(error.native, now)
+        yield from _delays_in_body(error.native, clock)
     yield _delay_in_message(error.message)
     if error.kind == "rate_limit":
-        yield _reset_delay(headers, now)
-
-
-def _scaled(text: str | None, unit: float) -> float | None:
-    try:
-        number = float(text or "")
-    except ValueError:
-        return None
-    return number * unit if isfinite(number) else None
+        yield _reset_delay(headers, clock)
 
 
 def _duration(text: str) -> float:
@@ -338,43 +333,34 @@ def _duration(text: str) -> float:
     )
 
 
-def _date(text: str) -> float | None:
-    """A time in HTTP or ISO 8601 format."""
-    for read in (parsedate_to_datetime, datetime.fromisoformat):
-        try:
-            moment = read(text)
-        except (ValueError, TypeError, IndexError, OverflowError):
-            continue
-        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
-    return None
+def _milliseconds(written: Any) -> float | None:
+    number = as_number(written)
+    return None if number is None else number / 1000
 
 
-def _wait(text: str, now: float) -> float | None:
-    """Seconds, a duration, or a time (a date, or seconds or milliseconds since 1970)."""
-    text = text.strip()
-    number = _scaled(text, 1.0)
-    if number is not None:
-        if number > 1e11:
-            number /= 1000
-        return number - now if number > 1e9 else number
-    if _is_duration(text):
-        return _duration(text)
-    moment = _date(text) if text else None
-    return None if moment is None else moment - now
+def _wait(written: str | float, clock: Clock) -> float | None:
+    """Seconds, a duration, or a moment."""
+    number = as_number(written)
+    if number is not None and number <= _FIRST_MOMENT:
+        return number
+    if isinstance(written, str) and _is_duration(written.strip()):
+        return _duration(written)
+    moment = as_timestamp(written)
+    return None if moment is None else moment - clock()
 
 
-def _delays_in_body(value: Any, now: float, depth: int = 0) -> Iterator[float | None]:
+def _delays_in_body(value: Any, clock: Clock, depth: int = 0) -> Iterator[float | None]:
     """The delays in an error body."""
     if isinstance(value, dict):
         for name in _FIELDS:
             delay = value.get(name)
             if isinstance(delay, str | int | float) and not isinstance(delay, bool):
-                yield _wait(str(delay), now)
-        if isinstance(value.get("retry_after_ms"), int | float):
-            yield _scaled(str(value["retry_after_ms"]), 0.001)
+                yield _wait(delay, clock)
+        if "retry_after_ms" in value:
+            yield _milliseconds(value["retry_after_ms"])
     for inner in value.values() if isinstance(value, dict) else value:
         if isinstance(inner, dict | list) and depth < _MAX_DEPTH:
-            yield from _delays_in_body(inner, now, depth + 1)
+            yield from _delays_in_body(inner, clock, depth + 1)
 
 
 def _delay_in_message(message: str) -> float | None:
@@ -382,11 +368,11 @@ def _delay_in_message(message: str) -> float | None:
     return None if match is None else _duration(match[1].lower())
 
 
-def _reset_delay(headers: Mapping[str, str], now: float) -> float | None:
+def _reset_delay(headers: Mapping[str, str], clock: Clock) -> float | None:
     """When the exhausted limits reset; if none is marked as exhausted, the soonest reset of any."""
     waits: list[tuple[bool, float]] = []
     for header, value in headers.items():
-        wait = _wait(value, now) if _is_reset(header) else None
+        wait = _wait(value, clock) if _is_reset(header) else None
         if wait is not None and wait > 0:
             waits.append((headers.get(header.replace("reset", "remaining", 1), "") == "0", wait))
     spent = [wait for is_spent, wait in waits if is_spent]

@@ -17,6 +17,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from math import isfinite
 from typing import Any
 
@@ -180,22 +181,22 @@ def as_number(value: Any) -> float | None:
         return None
     try:
         number = float(value)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     return number if isfinite(number) else None
 
 
 def as_timestamp(value: Any) -> float | None:
-    """A moment in seconds since 1970: such a number, also of milliseconds, or an ISO 8601 date, in UTC if it names no zone."""
+    """A moment in seconds since 1970: such a number, also of milliseconds, or a date of ISO 8601 or HTTP (UTC without a zone)."""
     if (number := as_number(value)) is not None:
         return number / 1000 if number > _FIRST_MILLISECONDS else number
-    if not isinstance(value, str):
-        return None
-    try:
-        moment = datetime.fromisoformat(value.strip())
-    except ValueError:
-        return None
-    return (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp()
+    for read in (datetime.fromisoformat, parsedate_to_datetime) if isinstance(value, str) else ():
+        try:
+            moment = read(value.strip())
+        except (ValueError, TypeError, IndexError, OverflowError):
+            continue
+        return (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp()
+    return None
 
 
 def _seconds(name: str, written: str) -> float:

@@ -161,8 +161,13 @@ def scrub_text(text: str, secrets: Iterable[str]) -> str:
 
 
 def scrub(error: ProviderError, secrets: Iterable[str]) -> ProviderError:
-    """The error with every secret masked; the same object if it contains none."""
-    text = clean = msgspec.json.encode(error).decode()
+    """The error with every secret masked; the same object if it contains none, and only Unicode."""
+    try:
+        text = msgspec.json.encode(error).decode()
+    except UnicodeEncodeError:  # its message has a header of the provider
+        error = structs.replace(error, message=error.message.encode(errors="replace").decode())
+        text = msgspec.json.encode(error).decode()
+    clean = text
     for secret in longest_first(secrets):
         # The secret may be escaped in JSON, so compare its escaped form without quotes.
         if (escaped := msgspec.json.encode(secret).decode()[1:-1]) in clean:
