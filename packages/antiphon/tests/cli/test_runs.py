@@ -104,6 +104,7 @@ def test_cli_approves_call(here: Place, capsys: pytest.CaptureFixture[str]) -> N
         assert re.search(r'call_1_1_1 +book_flight +\{"to": ?"Oslo"\}', shown)
         assert msgspec.json.decode(printed(capsys, "show", run, "--json"))["pending"][0]["tool_name"] == "book_flight"
         assert "is not pending approval" in refused(capsys, "approve", run, "call_of_nobody")
+        assert "open calls: call_1_1_1 (book_flight)" in refused(capsys, "settle", run, "call_of_nobody", "Booked.")
         edit = printed(capsys, "approve", run, "--edit", '{"to": "Bari"}', "--reason", "warmer")
         assert edit == f"run {run} continues\n"
         assert "Your flight is booked." in printed(capsys, "follow", run)

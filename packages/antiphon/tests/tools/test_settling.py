@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from antiphon.history import (
     AgentHistory,
     ModelInputEntry,
     ModelOutputEntry,
+    SqliteStore,
     ToolCallFinishedEntry,
     ToolCallResultsEntry,
     ToolCallStartedEntry,
@@ -169,6 +171,28 @@ def test_a_result_from_outside_continues_the_run() -> None:
     ]
     with pytest.raises(ConversationError, match="has a result already"):
         chat.settle(first, "again")
+
+
+def test_a_result_of_a_call_that_is_not_open_is_refused(tmp_path: Path) -> None:
+    """It was kept, and dropped with the next run; who brought it never knew."""
+    model = ScriptedModel([call("order", item="a"), call("order", item="b")], "Both are here.")
+    with SqliteStore(tmp_path / "chats.db") as store:
+        chat = Conversation(model, tools=[ordering()], history=store.create())
+        elsewhere = Conversation(history=store.open(chat.id))  # a webhook: it does not see what the run appends
+        with pytest.raises(ConversationError, match=r"'call-9' is not open.*open calls: none"):
+            elsewhere.settle("call-9", "here")
+        assert ToolLoop(chat).run_sync("Order both.").reason == "waiting"
+        first, second = chat.turn.open_calls
+        names = rf"open calls: {first} \(order\), {second} \(order\)"
+        with pytest.raises(ConversationError, match=f"call 'call-9' is not open.*{names}"):
+            elsewhere.settle("call-9", "here")
+        assert elsewhere.history.version == 0
+        elsewhere.settle(first, "a is here")
+        elsewhere.settle(second, "b is here")
+        assert ToolLoop(chat).run_sync().text == "Both are here."
+        with pytest.raises(ConversationError, match="has a result already"):
+            elsewhere.settle(first, "again")
+        assert not chat.history.inbox.items()
 
 
 def test_a_result_that_is_faster_than_its_tool_is_not_lost() -> None:

@@ -31,15 +31,24 @@ def put_steering(inbox: Inbox, entry: ModelInputEntry, key: str = "") -> str:
 
 
 def put_result(history: AgentHistory, tool_call_id: str, result: Any) -> None:
-    """Put the result of a call into the inbox: whatever a tool may return. Raises `ConversationError` if it has one."""
-    for entry in reversed(history.effective):
-        if isinstance(entry, ToolCallResultsEntry) and any(one.tool_call_id == tool_call_id for one in entry.results):
-            raise ConversationError(f"call {tool_call_id!r} has a result already (entry {entry.sequence_number})")
+    """Put the result of an open call into the inbox: whatever a tool may return. Raises `ConversationError` for another call."""
     given = to_result(ToolCallRequest("", tool_call_id), result)
     try:
         body = msgspec.json.encode(given)
     except UnicodeEncodeError as error:
         raise ConversationError(f"call {tool_call_id!r} or its result is not Unicode: {error}") from error
+    snapshot = history.stored_snapshot()  # the run may go on in another process
+    open_calls = Turn.of(snapshot).open_calls
+    if tool_call_id not in open_calls:
+        for entry in reversed(snapshot.effective):
+            if isinstance(entry, ToolCallResultsEntry) and any(
+                one.tool_call_id == tool_call_id for one in entry.results
+            ):
+                raise ConversationError(f"call {tool_call_id!r} has a result already (entry {entry.sequence_number})")
+        names = ", ".join(f"{call} ({state.call.tool_name})" for call, state in open_calls.items()) or "none"
+        raise ConversationError(
+            f"call {tool_call_id!r} is not open, so nothing waits for its result; open calls: {names}"
+        )
     history.inbox.put(InboxItem(tool_call_id, "result", body))
 
 

@@ -214,7 +214,7 @@ class MessageList:
         """Bring the result of a call from outside, for a tool that returned `Settled.later()`: whatever a tool may return.
 
         Any process may do that. It is taken into the log when the run continues (`ToolLoop(chat).run()`), once. Raises
-        `ConversationError` if the call has a result already.
+        `ConversationError` if the call is not open: it has a result already, or there is none of that id.
         """
         put_result(self.history, tool_call_id, result)
 

@@ -264,8 +264,7 @@ class AgentHistory:
                     self._check_sequence(entry)
                     self._add(entry)
                 if len(self._log) > known:  # an import may have grown
-                    imported = getattr(self._journal, "imported", self._in_force.imported)
-                    self._in_force = replace(self._in_force, imported=imported)
+                    self._in_force = replace(self._in_force, imported=self._imported_by_now())
                 self.current = self._refresh_snapshot()
                 for entry in self.current.since(known):
                     for callback in self._listeners:
@@ -276,6 +275,12 @@ class AgentHistory:
             finally:
                 self._writing.release()
         return self.entries[known:]
+
+    def stored_snapshot(self) -> AgentHistorySnapshot:
+        """The history with what other writers appended since, which is not taken in. Callable from any thread."""
+        known = self.current
+        new = () if self._journal is None else tuple(self._journal.read(known.version))
+        return AgentHistory([*known.entries, *new], imported=self._imported_by_now()).current if new else known
 
     def seal(self, reason: str) -> None:
         """Refuse every append from now on with `LeaseLost`. Callable from any thread; reading and forking still work.
@@ -440,6 +445,10 @@ class AgentHistory:
             start = ActiveSettings(imported=self._in_force.imported)
             self._in_force = reduce(ActiveSettings.after, self._effective, start)
         return AgentHistorySnapshot(len(self._log), self._in_force, self._log, self._effective, len(self._effective))
+
+    def _imported_by_now(self) -> int:
+        imported: int = getattr(self._journal, "imported", self._in_force.imported)
+        return imported
 
     @property
     def _name(self) -> str:
