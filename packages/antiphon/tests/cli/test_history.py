@@ -330,10 +330,20 @@ def test_each_line_of_a_jsonl_is_a_conversation(path: Path, tmp_path: Path) -> N
 
 @pytest.mark.parametrize(
     ("content", "why"),
-    [(b"{", "not valid JSON"), (b"5", "expected a list of messages"), (b'{"contents": []}', "it looks like gemini")],
+    [
+        (b"{", "not valid JSON"),
+        (b"", "not valid JSON"),
+        (b"5", "expected a list of messages"),
+        (b'{"contents": []}', "it looks like gemini"),
+        (b'{"messages": []}', "there are no messages in it"),
+        (
+            b'[{"role": "user", "content": "Hello."}]\n[{"role": "user", "content": ""}]',
+            "line 2: there are no messages",
+        ),
+    ],
 )
 def test_file_that_is_not_messages_imports_nothing(path: Path, tmp_path: Path, content: bytes, why: str) -> None:
-    file = tmp_path / "odd.json"
+    file = tmp_path / "odd.jsonl"
     file.write_bytes(content)
     code, out, err = antiphon("history", "--store", path, "import", "--from", "openai-chat", file)
     assert (code, out) == (1, "")

@@ -258,10 +258,9 @@ def _import_file(
     if arguments.format is None:
         return [store.import_lines(file, source=source, as_new=arguments.as_new)]
     data = file.read()
-    if source.endswith(".jsonl"):
+    bodies = [(source, data)]
+    if source.endswith(".jsonl") and data.strip():
         bodies = [(f"{source}, line {n}", line) for n, line in enumerate(data.splitlines(), 1) if line.strip()]
-    else:
-        bodies = [(source, data)]
     read = [
         (where, _read_body(where, body, arguments.format)) for where, body in bodies
     ]  # all, before anything is stored
@@ -288,10 +287,13 @@ def _read_body(where: str, data: bytes, format_name: str) -> MessagesRead:
             if not isinstance(value, dict):
                 raise StoreError(f"{where}: expected an ATIF trajectory, a JSON object")
             messages: MessagesRead = load_part(EXTENSIONS, "trajectories", "--from atif").read_atif(value)
-            return messages
-        return read_messages(value, format_name)
+        else:
+            messages = read_messages(value, format_name)
     except WireError as error:
         raise StoreError(f"{where}: {error}") from error
+    if not messages.entries:
+        raise StoreError(f"{where}: there are no messages in it")
+    return messages
 
 
 def _fork(store: HistoryStore, arguments: argparse.Namespace) -> int:
