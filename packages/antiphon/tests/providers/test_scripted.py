@@ -163,6 +163,19 @@ def test_usage_counts_what_is_new_in_a_context() -> None:
     assert fourth == TokenUsage(2, 1)
 
 
+def test_usage_counts_a_context_that_changed_in_its_middle_or_at_its_beginning() -> None:
+    """A compaction shortens results and leaves the last entry as it was; a note of the notebook changes the first."""
+    model = ScriptedModel("a", "b", "c")
+    question, answer, shorter = ModelInputEntry.of("Hello"), ModelOutputEntry.of("x" * 50), ModelOutputEntry.of("y" * 5)
+    contexts: list[list[ContextEntry]] = [
+        [question, answer, question],
+        [question, shorter, question],
+        [answer, answer, question],
+    ]
+    counted = [assembled(deltas_of(model, context)).output.usage for context in contexts]
+    assert counted == [TokenUsage(24, 1), TokenUsage(6, 1), TokenUsage(42, 1)]
+
+
 async def words(context: Sequence[ContextEntry], options: ProviderCallOptions) -> AsyncIterator[str]:
     for word in ("It ", "", "rains."):
         yield word

@@ -26,6 +26,7 @@ from antiphon.history import ContextEntry, ContextEntryRole, Origin
 from antiphon.parts import OutputPart, Text, TokenUsage, ToolCallRequest, as_parts, text_of
 from antiphon.providers.call import Attempt, ProviderCallOptions, ProviderClient
 from antiphon.providers.engine.reply import CUT_STREAM
+from antiphon.text import common_prefix
 from antiphon.wire.delta import (
     Failed,
     Finished,
@@ -152,23 +153,22 @@ class FunctionModel(_PlayedModel):
 
 
 class _TokenCounter:
-    """Counts the tokens of a context; if it grew since the last time, only the new entries."""
+    """Counts the tokens of a context: what it begins with is counted once, also if its end or its middle changes."""
 
     def __init__(self) -> None:
         self._estimate = CharacterEstimate()
-        self._known = 0
-        self._last: ContextEntry | None = None
-        self._tokens = 0
+        self._seen: list[ContextEntry] = []
+        self._totals = [0]
+        """The tokens of the first 0, 1, 2, … entries that were seen."""
 
     def tokens(self, context: Sequence[ContextEntry]) -> int:
-        known = self._known
-        if known and (len(context) < known or context[known - 1] is not self._last):
-            known = self._tokens = 0
-        for entry in context[known:]:
-            self._tokens += self._estimate.count(entry)
-            self._last = entry
-        self._known = len(context)
-        return self._tokens
+        entries, totals = list(context), self._totals
+        same = common_prefix(self._seen, entries)
+        del totals[same + 1 :]
+        for entry in entries[same:]:
+            totals.append(totals[-1] + self._estimate.count(entry))
+        self._seen = entries
+        return totals[-1]
 
 
 class _ScriptedTurn:
