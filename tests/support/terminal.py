@@ -186,7 +186,7 @@ def environment_of(place: Path, environment: Mapping[str, str] = MappingProxyTyp
         "XDG_DATA_HOME": str(place),
         "TZ": "UTC",
         "LC_ALL": "C.UTF-8",
-        "PYTHONWARNINGS": "error,ignore:Binding",  # Python 3.12.0 to 3.12.3 takes the ?1 of SQLite for a name
+        "PYTHONWARNINGS": "error",
     }
     return {**inherited, **own, **environment}
 

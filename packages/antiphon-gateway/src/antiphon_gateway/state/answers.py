@@ -148,8 +148,8 @@ class AnswerStore:
         )
         with self._file.transaction() as db:
             expired = (
-                "DELETE FROM answer_events WHERE stored_at <= ?1"
-                " AND NOT EXISTS (SELECT 1 FROM answers WHERE number = answer AND deadline > ?2)"
+                "DELETE FROM answer_events WHERE stored_at <= ?"
+                " AND NOT EXISTS (SELECT 1 FROM answers WHERE number = answer AND deadline > ?)"
             )
             db.execute(expired, (now - EVENT_SECONDS, now))
             number = db.execute(insert, (owner, answer_id, now, now + OVERDUE_SECONDS, body, request)).lastrowid

@@ -108,16 +108,16 @@ def drop_answer(db: sqlite3.Connection, number: int) -> int:
 def drop_oldest(db: sqlite3.Connection, newest: int, owner: str | None = None, place: str = HERE) -> int:
     """Remove the oldest answer, of one owner or of all, that no other continues and that is not `newest`; 0 if there is none."""
     find = (
-        f"SELECT number FROM answers WHERE is_leaf AND {place} AND status != 'running' AND number != ?2"
-        " AND (?1 IS NULL OR owner = ?1) ORDER BY stored_at, number LIMIT 1"
+        f"SELECT number FROM answers WHERE is_leaf AND {place} AND status != 'running' AND number != :newest"
+        " AND (:owner IS NULL OR owner = :owner) ORDER BY stored_at, number LIMIT 1"
     )
-    oldest = db.execute(find, (owner, newest)).fetchone()
+    oldest = db.execute(find, {"owner": owner, "newest": newest}).fetchone()
     return 0 if oldest is None else drop_answer(db, oldest[0])
 
 
 def _make_room(db: sqlite3.Connection, owner: str | None, limit: int, newest: int) -> None:
-    find_used = "SELECT coalesce(sum(bytes), 0) FROM stored_bytes WHERE ?1 IS NULL OR owner = ?1"
-    while (used := db.execute(find_used, (owner,)).fetchone()[0]) > limit:
+    find_used = "SELECT coalesce(sum(bytes), 0) FROM stored_bytes WHERE :owner IS NULL OR owner = :owner"
+    while (used := db.execute(find_used, {"owner": owner}).fetchone()[0]) > limit:
         if not drop_oldest(db, newest, owner):
             whose = "all clients" if owner is None else "this client"
             raise StateLimitReached(

@@ -47,12 +47,12 @@ from antiphon.history.sql.store import HistoryStore
 from antiphon.history.store import ConversationRow
 
 _MINUTE = 60_000_000  # in microseconds
-_APPEND = f"""
-INSERT INTO entries (key, at, body, checksum, digest) SELECT ?1, ?2, ?3, ?4, ?5 FROM conversations
-WHERE number = ?1 >> {SHIFT} AND {{may_write}} AND touched BETWEEN ?2 - {_MINUTE} AND ?2 ON CONFLICT DO NOTHING
+_APPEND = """
+INSERT INTO entries (key, at, body, checksum, digest) SELECT ?, ?, ?, ?, ? FROM conversations
+WHERE number = ? AND touched BETWEEN ? AND ? AND {may_write} ON CONFLICT DO NOTHING
 """
-_APPEND_FREE = _APPEND.format(may_write="held_until <= ?6")
-_APPEND_LEASED = _APPEND.format(may_write="epoch = ?6")
+_APPEND_FREE = _APPEND.format(may_write="held_until <= ?")
+_APPEND_LEASED = _APPEND.format(may_write="epoch = ?")
 
 _READ_ENTRIES = f"SELECT key & {SEQUENCE}, {{}}, {{}}, {{}} FROM entries WHERE key BETWEEN ? AND ? ORDER BY key"
 _WITHOUT_TEXT = "CASE typeof({0}) WHEN 'text' THEN 0.5 ELSE {0} END"
@@ -148,7 +148,8 @@ ORDER BY r.due, r.id LIMIT 1
 
     def append_entry(self, row: EntryRow, epoch: int | None, db: sqlite3.Connection | None = None) -> bool:
         append, given = (_APPEND_FREE, self._lease_time) if epoch is None else (_APPEND_LEASED, epoch)
-        values = (*row, given)
+        key, at = row[:2]
+        values = (*row, key >> SHIFT, at - _MINUTE, at, given)
         if db is not None:
             return db.execute(append, values).rowcount > 0
         if not self._is_settled:
