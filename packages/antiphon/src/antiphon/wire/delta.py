@@ -3,10 +3,11 @@
     stream   := Started? ( part events | UsageReported )* ( Finished+ | Failed )
     part     := PartStarted ( PartDelta | PartExtended )* PartEnded
 
-Parts carry an `index` of their own, counted from 0 in the order in which they start; several may be open at once. The text of a
-`PartDelta` is appended to the text of the part (or the arguments of a call); a `PartExtended` adds what came with it or
-after it (a signature, citations) to its `native`. Exactly one terminal event ends a stream: `Finished` for each candidate,
-or `Failed`. A stream that is cut is `Failed`, never `Finished`. However the bytes were cut, the deltas are the same (law L6).
+Candidates are numbered in the order in which they come. Parts carry an `index` of their own, counted from 0 in the order in
+which they start; several may be open at once. The text of a `PartDelta` is appended to the text of the part (or the arguments of
+a call); a `PartExtended` adds what came with it or after it (a signature, citations) to its `native`. Exactly one terminal event
+ends a stream: `Finished` for each candidate, or `Failed`. A stream that is cut is `Failed`, never `Finished`. However the bytes
+were cut, the deltas are the same (law L6).
 """
 
 from __future__ import annotations

@@ -136,11 +136,9 @@ class Candidate:
             self.end_part()
         return True
 
-    def finished(self, index: int, response: dict[str, Any], is_blocked: bool) -> Finished:
-        """The end of the candidate at `index`; `response` are the fields of the whole response."""
+    def finished(self, response: dict[str, Any], is_blocked: bool) -> Finished:
+        """The end of the candidate; `response` are the fields of the whole response."""
         stop = finish_candidate(self._fields, self.finish_reason, self._parts.of(self._number), is_blocked)
-        if self._number != index:
-            self._fields["index"] = self._number
         return Finished(stop, candidate=self._number, native=output_extras(response, self._fields, self._unknown))
 
 

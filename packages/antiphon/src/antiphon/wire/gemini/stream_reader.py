@@ -5,7 +5,7 @@ the last one counts; so does the last value of every other field.
 
 A `finishReason` is not the end: with code execution the model continues after one. A candidate is finished if nothing follows
 its last `finishReason`, so `Finished` comes when the bytes end. A stream that ends otherwise, or with an error, has failed.
-Normalised: empty text without a signature is dropped.
+Normalised: empty text without a signature is dropped; `index` is the place of a candidate in the order in which they come.
 """
 
 from __future__ import annotations
@@ -210,7 +210,7 @@ class StreamReader(CandidateReader[TextChunk, Candidate]):
                 is_error = isinstance(body, dict) and body.get("error") is not None
                 self._fail(read_error(body) if is_error else MALFORMED_STREAM)
             return
-        candidates = self._sorted_candidates()
+        candidates = list(self._candidates.values())
         blocked = is_prompt_blocked(self._response_fields.get("promptFeedback"))
         is_finished = all(candidate.is_finished for candidate in candidates) if candidates else False
         if not self._chunks.is_complete or not (is_finished or blocked):
@@ -224,8 +224,5 @@ class StreamReader(CandidateReader[TextChunk, Candidate]):
             self._end(Finished("content_filter", native=native, source=NO_CANDIDATES))
         fields = [self._response_fields, *({} for _ in candidates[1:])]
         self._end(
-            *(
-                candidate.finished(index, fields[index], blocked and index == 0)
-                for index, candidate in enumerate(candidates)
-            )
+            *(candidate.finished(fields[index], blocked and index == 0) for index, candidate in enumerate(candidates))
         )

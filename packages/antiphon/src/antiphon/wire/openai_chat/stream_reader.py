@@ -5,7 +5,7 @@ the end waits for `[DONE]`, or for the end of the bytes with a finish reason in 
 without choices (Azure) have only extras; an `error` in a chunk is a failure, whatever the status was.
 
 Extras that are lists are reported at the end, because hosts repeat them in every chunk and merging would append them. Padding
-(`obfuscation`, `p`) is dropped. Parts are in the order in which they started.
+(`obfuscation`, `p`) is dropped. Choices and parts are in the order in which they started, whatever the `index` of a choice is.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ class StreamReader(CandidateReader[Chunk, ChoiceReader]):
         groq = self._extras.get("x_groq")
         if self._usage is None and type(groq) is dict and groq.get("usage"):
             self._report(groq["usage"])
-        choices = self._sorted_candidates()
+        choices = self._candidates.values()
         for choice in choices:
             choice.close()
         extras = {key: value for key, value in self._extras.items() if self._sent_extras.get(key) != value}

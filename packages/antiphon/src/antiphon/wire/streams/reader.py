@@ -234,7 +234,10 @@ Candidate = TypeVar("Candidate")
 
 
 class CandidateReader(EventReader[Event], Generic[Event, Candidate]):
-    """Reads a stream whose events have pieces of several candidates."""
+    """Reads a stream whose events have pieces of several candidates.
+
+    They are numbered in the order in which they come, as in a whole answer, so that one comes first whatever its index is.
+    """
 
     def __init__(self, source: EventSource, decode: Callable[[bytes], Event]) -> None:
         super().__init__(source, decode)
@@ -248,14 +251,11 @@ class CandidateReader(EventReader[Event], Generic[Event, Candidate]):
             self._fail(ProviderError(problem, "server"))
             return None
         if number not in self._candidates:
-            self._candidates[number] = self._new_candidate(number)
+            self._candidates[number] = self._new_candidate(len(self._candidates))
         return self._candidates[number]
 
     def _new_candidate(self, number: int) -> Candidate:
         raise NotImplementedError
-
-    def _sorted_candidates(self) -> list[Candidate]:
-        return [self._candidates[number] for number in sorted(self._candidates)]
 
 
 def fit_loosely(shape: type[Event], value: Mapping[str, Any]) -> Event:
