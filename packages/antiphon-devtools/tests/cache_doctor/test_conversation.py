@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
+from antiphon.context.tokens import count_text
 from antiphon.history import AgentHistory, EntryMetadata, ModelInputEntry, ModelOutputEntry, Origin
 from antiphon.parts import Text, TokenUsage
 from antiphon_devtools.cache_doctor import CacheReport
+from antiphon_devtools.cache_doctor import conversation as stored
 from antiphon_devtools.cache_doctor.conversation import examine_conversation
 from cache_doctor.bodies import RULES
 
@@ -40,3 +44,21 @@ def test_a_prompt_that_is_too_short_to_be_cached() -> None:
         usage = EntryMetadata(usage=TokenUsage(prompt_tokens=20))
         history.append(ModelOutputEntry((Text("Yes."),), origin=CLAUDE, metadata=usage))
     assert [report.verdict for _, report in examine_conversation(history.entries)][1] == "too_short"
+
+
+def test_each_message_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A conversation of 666 answers took 25 s: every request was read as if it was the first."""
+    counted: list[str] = []
+
+    def count(text: str) -> int:
+        counted.append(text)
+        return count_text(text)
+
+    monkeypatch.setattr(stored, "count_text", count)
+    usage = TokenUsage(prompt_tokens=8_000, cached_tokens=7_900)
+    for rounds in (10, 20):
+        counted.clear()
+        assert len(examined(*[usage] * rounds)) == rounds
+        assert max(map(counted.count, [f"Question {number}?" for number in range(rounds)])) <= 2, (
+            "it may get a breakpoint"
+        )

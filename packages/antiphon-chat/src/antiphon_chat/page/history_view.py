@@ -8,11 +8,11 @@ from typing import Any
 
 import msgspec
 
+from antiphon.context import LiveContext, render_live_context
 from antiphon.conversation.turn import EntryPosition
 from antiphon.extensions import EXTENSIONS, load_part
 from antiphon.history import (
     AgentHistory,
-    AgentHistorySnapshot,
     ApprovalRequestedEntry,
     CompactionEntry,
     HistoryEntry,
@@ -152,14 +152,14 @@ def provider_bodies(
 ) -> dict[str, Any]:
     """The request body for each provider after these entries, by format. Run it in a thread: a long conversation is slow."""
     snapshot = AgentHistory(entries).snapshot()
-
-    return {name: _view(snapshot, target_of(snapshot, name), tools, settings) for name in FORMATS}
+    context = render_live_context(snapshot)
+    return {name: _view(context, target_of(snapshot, name), tools, settings) for name in FORMATS}
 
 
 def _view(
-    snapshot: AgentHistorySnapshot, target: Origin, tools: tuple[ToolDefinition, ...], settings: ModelRequest
+    context: LiveContext, target: Origin, tools: tuple[ToolDefinition, ...], settings: ModelRequest
 ) -> dict[str, Any]:
-    written = write_body(snapshot, target, tools, settings)
+    written = write_body(context, target, tools, settings)
     violations: Sequence[object] = ()
     try:
         body = decode_json(written.data)

@@ -11,8 +11,9 @@ What is not part of the prompt is left out: cache breakpoints, ids and states of
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from sys import intern
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 from msgspec import Struct
@@ -78,6 +79,10 @@ def estimate_tokens(text: str) -> int:
     return -(-len(text.encode("utf-8", "replace")) // 4)
 
 
+OutlineMemo: TypeAlias = dict[str, tuple[Any, list[Segment]]]
+"""The segments of a tool, a block of the instructions or a message, by its path, with the value that they were made of."""
+
+
 def outline_prompt(
     body: dict[str, Any],
     format_name: str,
@@ -85,10 +90,14 @@ def outline_prompt(
     model: str = "",
     keeps_text: bool = False,
     count: Callable[[str], int] = estimate_tokens,
+    memo: OutlineMemo | None = None,
 ) -> PromptOutline:
-    """The outline of a request body. `model` is for bodies that do not name it (Gemini); `count` counts the tokens of a text."""
+    """The outline of a request body. `model` is for bodies that do not name it (Gemini); `count` counts the tokens of a text.
+
+    Bodies of one conversation share a `memo`: a message that is the same object as in the one before is not read again.
+    """
     name = model or str(body.get("model") or "")
-    reader = _OutlineReader(keeps_text, count)
+    reader = _OutlineReader(keeps_text, count, {} if memo is None else memo)
     reader.add("model", "model", name)
     _READERS[format_name](reader, body)
     elsewhere = next((field for field in _ELSEWHERE if body.get(field)), "")
@@ -115,10 +124,11 @@ _ELSEWHERE = ("previous_response_id", "conversation", "previous_interaction_id",
 class _OutlineReader:
     """Collects the segments of one body."""
 
-    def __init__(self, keeps_text: bool, count: Callable[[str], int]) -> None:
+    def __init__(self, keeps_text: bool, count: Callable[[str], int], memo: OutlineMemo) -> None:
         self.segments: list[Segment] = []
         self._keeps_text = keeps_text
         self._count = count
+        self._memo = memo
 
     def add(self, section: str, path: str, value: Any, role: str = "", shorthand: str = "") -> None:
         """Add a value as a segment. With `shorthand`, the text of the block is at that path in the body."""
@@ -129,14 +139,26 @@ class _OutlineReader:
         tokens = 0 if section in ("model", "settings") and not isinstance(value, dict | list) else self._tokens(value)
         self.segments.append(Segment(intern(path), section, fields, digest, size, tokens, lifetime))
 
+    def _add_once(self, path: str, value: Any, add: Callable[[], None]) -> None:
+        """Call `add`, which adds the segments of a value, unless they are known."""
+        known = self._memo.get(path)
+        if known is None or known[0] is not value:
+            start = len(self.segments)
+            add()
+            self._memo[path] = value, self.segments[start:]
+        else:
+            self.segments += known[1]
+
     def add_list(self, section: str, path: str, values: Any) -> None:
         for index, value in enumerate(values if isinstance(values, list) else ()):
-            self.add(section, f"{path}[{index}]", value)
+            place = f"{path}[{index}]"
+            self._add_once(place, value, partial(self.add, section, place, value))
 
     def add_text(self, section: str, path: str, value: Any) -> None:
         """Instructions: a text, a block, or a list of blocks."""
         if isinstance(value, str):
-            self.add(section, path, {"type": "text", "text": value}, shorthand=path)
+            text = {"type": "text", "text": value}
+            self._add_once(path, value, partial(self.add, section, path, text, shorthand=path))
         elif isinstance(value, list):
             self.add_list(section, path, value)
         elif value is not None:
@@ -144,6 +166,9 @@ class _OutlineReader:
 
     def add_message(self, path: str, message: Any, content: str) -> None:
         """A message: a segment for each block of its content, then one for each call, then one for the other fields."""
+        self._add_once(path, message, partial(self._add_message, path, message, content))
+
+    def _add_message(self, path: str, message: Any, content: str) -> None:
         if not isinstance(message, dict):
             self.add("messages", path, message)
             return

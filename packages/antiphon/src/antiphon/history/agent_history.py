@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import reduce
 from operator import attrgetter
@@ -112,6 +112,16 @@ class AgentHistory:
         if report is not None:
             report += (*read.repairs, *read.losses)
         return history
+
+    @classmethod
+    def replay(cls, entries: Iterable[HistoryEntry]) -> Iterator[tuple[AgentHistorySnapshot, HistoryEntry]]:
+        """Each entry of a log, with what the history was before it."""
+        history = cls()
+        for entry in entries:
+            yield history.current, entry
+            history._check_sequence(entry)
+            history._add(entry)
+            history.current = history._refresh_snapshot()
 
     def to_messages(
         self,

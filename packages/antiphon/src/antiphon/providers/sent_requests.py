@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from antiphon.context import render_live_context
+from antiphon.context import LiveContext, LiveContextRenderer
 from antiphon.errors import ConversationError, WireError
 from antiphon.history import AgentHistory, AgentHistorySnapshot, HistoryEntry, ModelOutputEntry, Origin
 from antiphon.providers.call import CallReport, ProviderCallOptions
@@ -52,19 +52,16 @@ def target_of(snapshot: AgentHistorySnapshot, format_name: str) -> Origin:
 
 
 def write_body(
-    snapshot: AgentHistorySnapshot,
-    target: Origin,
-    tools: tuple[ToolDefinition, ...] = (),
-    settings: ModelRequest = _NO_SETTINGS,
+    context: LiveContext, target: Origin, tools: tuple[ToolDefinition, ...] = (), settings: ModelRequest = _NO_SETTINGS
 ) -> WrittenRequest:
-    """What `target` would be sent now. Raises `ConversationError` if it cannot be written."""
+    """What `target` is sent with that context. Raises `ConversationError` if it cannot be written."""
     preset = PRESETS.get(target.provider)
     if preset is None or preset.format != target.format:  # a host of one's own
         preset = PRESETS["compatible" if target.format == "openai-chat" else _TARGETS[target.format].provider]
     client = HttpProviderClient(preset, name=target.provider, base_url=preset.base_url or _FAKE_URL, keys=["shown"])
     options = ProviderCallOptions(model=target.model, tools=tools, settings=settings)
     try:
-        request = client.prepare_call(render_live_context(snapshot), options)
+        request = client.prepare_call(context, options)
     except WireError as error:
         raise ConversationError(f"the request cannot be written: {error}") from error
     assert request is not None, "only a subclass has a call of its own"
@@ -84,14 +81,14 @@ def sent_requests(
     The request of a model without a format of its own (the offline one) is written as Chat Completions. `settings_of` gives the
     settings of one request, where the output shows that they were others.
     """
-    for position, entry in enumerate(entries):
+    renderer = LiveContextRenderer()  # one for all, as in a call: what was written for the one before is kept
+    for snapshot, entry in AgentHistory.replay(entries):
         if not isinstance(entry, ModelOutputEntry):
             continue
-        snapshot = AgentHistory(entries[:position]).snapshot()
         target = entry.origin
         if format_name or target is None or not target.model:
             target = target_of(snapshot, format_name or "openai-chat")
         elif target.format not in formats:
             target = structs.replace(target, format="openai-chat")
         given = settings_of(entry, settings) if target == entry.origin else settings
-        yield entry, write_body(snapshot, target, tools, given)
+        yield entry, write_body(renderer.render(snapshot), target, tools, given)
