@@ -1,6 +1,6 @@
-"""Counters, buckets and health in a Redis or Valkey server, for all workers and hosts (`RedisState`), and the connection to it.
+"""`RedisState`: counters, buckets and health in a Redis or Valkey server, for all workers and hosts.
 
-The server may be unavailable and is never waited for (`RedisStore`). Every command is answered within `REQUEST_TIMEOUT`, or the
+The server may be unavailable and is never waited for. Every command is answered within `REQUEST_TIMEOUT`, or the
 store is unavailable: no reply, a broken connection and a server that refuses are treated alike. From then on callers get
 `SharedStoreUnavailable` at once, until `connect` has found a server that replies in time and can be written, and `mark_available`
 is called. So an outage delays only the requests that are just waiting. Shared times are the server's: `clock` is the local
@@ -51,6 +51,44 @@ _LARGEST_SKEW = 1.0
 _LONGEST_REASON = 200
 _ALIVE = f"{PREFIX}alive"
 _ALIVE_SECONDS = 60
+_KEPT_SECONDS = 2 * DAY_SECONDS
+_MARKER_KEY = f"{PREFIX}mark"
+_READ_ALL_SECONDS = 10.0
+_TIMEOUT = 1.0
+"""No request waits for health, so it may take longer than `REQUEST_TIMEOUT`."""
+
+# KEYS: a bucket or a counter. ARGV of a bucket: "take", its size, what was taken without asking, the highest and the lowest
+# possible level, how many are wanted. ARGV of a counter: "add", tokens, nanodollars, when it expires, then the values of one
+# that does not exist, or none.
+_SCRIPT = """
+local key = KEYS[1]
+if ARGV[1] == 'add' then
+  if redis.call('EXISTS', key) == 1 then
+    redis.call('HINCRBY', key, 'tokens', ARGV[2])
+    redis.call('HINCRBY', key, 'nanos', ARGV[3])
+  elseif ARGV[5] then
+    redis.call('HSET', key, 'tokens', ARGV[5], 'nanos', ARGV[6])
+  else
+    return {}
+  end
+  redis.call('EXPIREAT', key, ARGV[4])
+  return redis.call('HMGET', key, 'tokens', 'nanos')
+end
+local size, taken, most = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+local time = redis.call('TIME')
+local now = time[1] + time[2] / 1e6
+local kept = redis.call('HMGET', key, 'at', 'level')
+local passed = math.max(0, now - (tonumber(kept[1]) or now))
+local level = math.min(size, (tonumber(kept[2]) or size) + passed * size / 60)
+level = math.max(math.min(level - taken, most), tonumber(ARGV[5]))
+local granted = math.max(0, math.min(tonumber(ARGV[6]), math.floor(level)))
+level = level - granted
+local function text(value) return string.format('%.17g', value) end
+redis.call('HSET', key, 'at', text(now), 'level', text(level))
+redis.call('PEXPIRE', key, math.ceil((size - level) / size * 60000) + 1000)
+return {granted, text(level)}
+"""
+_DIGEST = sha1(_SCRIPT.encode(), usedforsecurity=False).hexdigest()
 
 Command: TypeAlias = Sequence[str | int | float]
 
@@ -64,11 +102,20 @@ class SharedStatus(Struct, frozen=True, kw_only=True):
     reason: str = ""
 
 
-class RedisStore:
-    """One process's connection, unavailable at first. `password` is read again for every connection."""
+class RedisState:
+    """The state in one server, as one process sees it; unavailable at first. `password` is read again for every connection.
+
+    `ledger` gives the first values of counters.
+    """
 
     def __init__(
-        self, address: StoreUrl, password: Credential | None, *, environ: Mapping[str, str] | None, timeout: float
+        self,
+        address: StoreUrl,
+        password: Credential | None = None,
+        *,
+        ledger: CounterStore | None = None,
+        environ: Mapping[str, str] | None = None,
+        timeout: float = REQUEST_TIMEOUT,
     ) -> None:
         self.address = address
         self.is_unavailable = True
@@ -77,12 +124,16 @@ class RedisStore:
         """How far the server's clock is ahead of `time.monotonic`."""
         self.reason = "not connected yet"
         self._password = password
+        self._ledger = ledger
         self._environ = environ
         self._timeout = timeout
         self._client: Redis | None = None
         self._since = datetime.now(UTC)
         self._secret = ""
         self._closing: set[asyncio.Task[None]] = set()
+        self._stored: dict[str, SharedHealth] = {}
+        self._marker: str | None = None
+        self._read_at = -inf
 
     @property
     def status(self) -> SharedStatus:
@@ -109,7 +160,7 @@ class RedisStore:
         return time.monotonic() + self.offset
 
     async def connect(self) -> None:
-        """Find a server that answers in time and can be written. It stays unavailable to other callers until `mark_available`."""
+        """Find a server that answers in time, can be written and runs scripts. Others may use it from `mark_available` on."""
         await self.aclose()
         try:
             self._secret = self._password.read(self._environ) if self._password is not None else ""
@@ -117,13 +168,14 @@ class RedisStore:
             raise self._mark_unavailable(f"cannot read its password: {error}") from None
         self._client = self._new_client()
         await self.execute([("PING",)], _CONNECT_SECONDS)  # connecting may take longer than an answer
-        await self.execute([("SET", _ALIVE, 1, "EX", _ALIVE_SECONDS)])
-        # The offset of its clock.
         began = time.monotonic()
-        [[seconds, microseconds]] = await self.execute([("TIME",)])
+        _, _, (seconds, microseconds) = await self.execute(
+            [("SET", _ALIVE, 1, "EX", _ALIVE_SECONDS), ("SCRIPT", "LOAD", _SCRIPT), ("TIME",)]
+        )
         offset = int(seconds) + int(microseconds) / 1e6 - (began + time.monotonic()) / 2
         if abs(offset - self.offset) > _LARGEST_SKEW:
             self.offset = round(offset, 3)
+        self._read_at = -inf  # what the store has may be of another time
 
     def mark_available(self) -> None:
         """Allow commands of all callers."""
@@ -131,12 +183,7 @@ class RedisStore:
         self._since = datetime.now(UTC)
 
     async def execute(self, commands: Sequence[Command], timeout: float | None = None) -> list[Any]:
-        """The replies to some commands, in one round trip. Raises `SharedStoreUnavailable`; the commands may have run then.
-
-        A script that the server does not have is not a failure: it is a `NoScriptError` among the replies.
-        """
-        from redis.exceptions import NoScriptError
-
+        """The replies to some commands, in one round trip. Raises `SharedStoreUnavailable`; the commands may have run then."""
         client = self._client
         if client is None:
             raise SharedStoreUnavailable(f"shared store {self.address} is unavailable: {self.reason}")
@@ -149,27 +196,85 @@ class RedisStore:
         except Exception as error:  # an error of the store must not fail a request
             raise self._mark_unavailable(_error_text(error), client) from None
         for answer in answers:
-            if isinstance(answer, Exception) and not isinstance(answer, NoScriptError):
+            if isinstance(answer, Exception):
                 raise self._mark_unavailable(f"the server returned an error: {_error_text(answer)}", client)
         return answers
 
-    async def run_script(self, source: str, calls: Sequence[Command]) -> list[Any]:
-        """The replies to a Lua script, called with each key and its values; it is loaded if the server does not have it.
+    async def take(self, reports: Sequence[BucketReport]) -> list[tuple[int, float]]:
+        """What is granted of each bucket, and its level then. Raises `SharedStoreUnavailable`."""
+        calls = [
+            (f"{PREFIX}bucket:{one.name}", "take", one.size, one.taken, one.most, one.least, one.wanted)
+            for one in reports
+        ]
+        return [(int(granted), float(level)) for granted, level in await self._run_script(calls)]
 
-        Raises `SharedStoreUnavailable`.
-        """
-        digest = sha1(source.encode(), usedforsecurity=False).hexdigest()
-        commands: list[Command] = [("EVALSHA", digest, 1, *call) for call in calls]
-        answers = await self.execute(commands)
-        missing = [number for number, answer in enumerate(answers) if isinstance(answer, Exception)]
+    async def count(self, added: Mapping[Period, Amount]) -> dict[Period, Amount]:
+        """Add to counters; the totals of all. Raises `SharedStoreUnavailable`."""
+        totals = await self._add(added, {})
+        missing = {period: amount for period, amount in added.items() if period not in totals}
         if missing:
-            await self.execute([("SCRIPT", "LOAD", source)])
-            again = await self.execute([commands[number] for number in missing])
-            if any(isinstance(answer, Exception) for answer in again):
-                raise SharedStoreUnavailable(f"shared store {self.address} does not keep the loaded script")
-            for number, answer in zip(missing, again, strict=True):
-                answers[number] = answer
-        return answers
+            first = missing if self._ledger is None else await self._ledger.count(missing)
+            totals |= await self._add(missing, first)
+        return totals
+
+    async def _add(self, added: Mapping[Period, Amount], first: Mapping[Period, Amount]) -> dict[Period, Amount]:
+        calls: list[Command] = []
+        for period, amount in added.items():
+            begins = first.get(period)
+            given = () if begins is None else (begins.tokens, begins.nanodollars)
+            expires = period.end * DAY_SECONDS + _KEPT_SECONDS
+            calls.append((f"{PREFIX}spent:{period.name}", "add", amount.tokens, amount.nanodollars, expires, *given))
+        answers = await self._run_script(calls)
+        return {
+            period: Amount(*(int(value or 0) for value in answer))
+            for period, answer in zip(added, answers, strict=True)
+            if answer
+        }
+
+    async def merge(self, known: Mapping[str, SharedHealth]) -> dict[str, SharedHealth]:
+        """What this process knows of keys, merged with what the store has. Raises `SharedStoreUnavailable`."""
+        await self._read(list(known))
+        merged = {name: health.merge(self._stored[name]) for name, health in known.items()}
+        await self._write({name: health for name, health in merged.items() if health != self._stored[name]})
+        return merged
+
+    async def _read(self, names: list[str]) -> None:
+        """Read the store's state of these keys, as far as it may have changed."""
+        now = time.monotonic()
+        [marker] = await self.execute([("GET", _MARKER_KEY)], _TIMEOUT)
+        is_all = marker != self._marker or now - self._read_at > _READ_ALL_SECONDS
+        wanted = names if is_all else [name for name in names if name not in self._stored]
+        if wanted:
+            answers = await self.execute(
+                [("ZRANGE", _store_key(name), 0, -1, "WITHSCORES") for name in wanted], _TIMEOUT
+            )
+            read = {name: from_sorted_set(answer) for name, answer in zip(wanted, answers, strict=True)}
+            self._stored = read if is_all else {**self._stored, **read}
+        if is_all:
+            self._marker, self._read_at = marker, now
+
+    async def _write(self, changed: Mapping[str, SharedHealth]) -> None:
+        """Write the state of these keys to the store."""
+        if not changed:
+            return
+        since = self.clock() - RETENTION_SECONDS
+        commands: list[Command] = []
+        for name, health in changed.items():
+            store_key = _store_key(name)
+            members = to_sorted_set(health, self.clock())
+            scores = [word for member, score in members.items() for word in (score, member)]
+            commands.append(("ZADD", store_key, "GT", *scores))
+            commands.append(("ZREMRANGEBYSCORE", store_key, "-inf", since))
+            commands.append(("EXPIRE", store_key, DAY_SECONDS))
+        # The marker is written last: a process that sees it finds everything written before it.
+        await self.execute([*commands, ("SET", _MARKER_KEY, new_id(), "EX", DAY_SECONDS)], _TIMEOUT)
+        self._stored.update(changed)
+
+    async def _run_script(self, calls: Sequence[Command]) -> list[Any]:
+        """The replies to the script, called with each key and its values. The first call brings it: a server forgets scripts."""
+        return await self.execute(
+            [("EVALSHA", _DIGEST, 1, *call) if at else ("EVAL", _SCRIPT, 1, *call) for at, call in enumerate(calls)]
+        )
 
     async def aclose(self) -> None:
         """Close the connection."""
@@ -237,140 +342,6 @@ async def _close(client: Redis) -> None:
 
 def _error_text(error: Exception) -> str:
     return " ".join(str(error).split())[:_LONGEST_REASON].rstrip(".") or type(error).__name__
-
-
-_KEPT_SECONDS = 2 * DAY_SECONDS
-_MARKER_KEY = f"{PREFIX}mark"
-_READ_ALL_SECONDS = 10.0
-_TIMEOUT = 1.0
-"""No request waits for health, so it may take longer than `REQUEST_TIMEOUT`."""
-
-# KEYS: a bucket or a counter. ARGV of a bucket: "take", its size, what was taken without asking, the highest and the lowest
-# possible level, how many are wanted. ARGV of a counter: "add", tokens, nanodollars, when it expires, then the values of one
-# that does not exist, or none.
-_SCRIPT = """
-local key = KEYS[1]
-if ARGV[1] == 'add' then
-  if redis.call('EXISTS', key) == 1 then
-    redis.call('HINCRBY', key, 'tokens', ARGV[2])
-    redis.call('HINCRBY', key, 'nanos', ARGV[3])
-  elseif ARGV[5] then
-    redis.call('HSET', key, 'tokens', ARGV[5], 'nanos', ARGV[6])
-  else
-    return {}
-  end
-  redis.call('EXPIREAT', key, ARGV[4])
-  return redis.call('HMGET', key, 'tokens', 'nanos')
-end
-local size, taken, most = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
-local time = redis.call('TIME')
-local now = time[1] + time[2] / 1e6
-local kept = redis.call('HMGET', key, 'at', 'level')
-local passed = math.max(0, now - (tonumber(kept[1]) or now))
-local level = math.min(size, (tonumber(kept[2]) or size) + passed * size / 60)
-level = math.max(math.min(level - taken, most), tonumber(ARGV[5]))
-local granted = math.max(0, math.min(tonumber(ARGV[6]), math.floor(level)))
-level = level - granted
-local function text(value) return string.format('%.17g', value) end
-redis.call('HSET', key, 'at', text(now), 'level', text(level))
-redis.call('PEXPIRE', key, math.ceil((size - level) / size * 60000) + 1000)
-return {granted, text(level)}
-"""
-
-
-class RedisState(RedisStore):
-    """The shared state in one server. `ledger` gives the first values of counters."""
-
-    def __init__(
-        self,
-        address: StoreUrl,
-        password: Credential | None = None,
-        *,
-        ledger: CounterStore | None = None,
-        environ: Mapping[str, str] | None = None,
-        timeout: float = REQUEST_TIMEOUT,
-    ) -> None:
-        super().__init__(address, password, environ=environ, timeout=timeout)
-        self._ledger = ledger
-        self._stored: dict[str, SharedHealth] = {}
-        self._marker: str | None = None
-        self._read_at = -inf
-
-    async def connect(self) -> None:
-        """Find a server that answers in time, can be written, and runs scripts."""
-        await super().connect()
-        await self.execute([("SCRIPT", "LOAD", _SCRIPT)])
-        self._read_at = -inf  # what the store has may be of another time
-
-    async def take(self, reports: Sequence[BucketReport]) -> list[tuple[int, float]]:
-        """What is granted of each bucket, and its level then. Raises `SharedStoreUnavailable`."""
-        calls = [
-            (f"{PREFIX}bucket:{one.name}", "take", one.size, one.taken, one.most, one.least, one.wanted)
-            for one in reports
-        ]
-        return [(int(granted), float(level)) for granted, level in await self.run_script(_SCRIPT, calls)]
-
-    async def count(self, added: Mapping[Period, Amount]) -> dict[Period, Amount]:
-        """Add to counters; the totals of all. Raises `SharedStoreUnavailable`."""
-        totals = await self._add(added, {})
-        missing = {period: amount for period, amount in added.items() if period not in totals}
-        if missing:
-            first = missing if self._ledger is None else await self._ledger.count(missing)
-            totals |= await self._add(missing, first)
-        return totals
-
-    async def _add(self, added: Mapping[Period, Amount], first: Mapping[Period, Amount]) -> dict[Period, Amount]:
-        calls: list[Command] = []
-        for period, amount in added.items():
-            begins = first.get(period)
-            given = () if begins is None else (begins.tokens, begins.nanodollars)
-            expires = period.end * DAY_SECONDS + _KEPT_SECONDS
-            calls.append((f"{PREFIX}spent:{period.name}", "add", amount.tokens, amount.nanodollars, expires, *given))
-        answers = await self.run_script(_SCRIPT, calls)
-        return {
-            period: Amount(*(int(value or 0) for value in answer))
-            for period, answer in zip(added, answers, strict=True)
-            if answer
-        }
-
-    async def merge(self, known: Mapping[str, SharedHealth]) -> dict[str, SharedHealth]:
-        """What this process knows of keys, merged with what the store has. Raises `SharedStoreUnavailable`."""
-        await self._read(list(known))
-        merged = {name: health.merge(self._stored[name]) for name, health in known.items()}
-        await self._write({name: health for name, health in merged.items() if health != self._stored[name]})
-        return merged
-
-    async def _read(self, names: list[str]) -> None:
-        """Read the store's state of these keys, as far as it may have changed."""
-        now = time.monotonic()
-        [marker] = await self.execute([("GET", _MARKER_KEY)], _TIMEOUT)
-        is_all = marker != self._marker or now - self._read_at > _READ_ALL_SECONDS
-        wanted = names if is_all else [name for name in names if name not in self._stored]
-        if wanted:
-            answers = await self.execute(
-                [("ZRANGE", _store_key(name), 0, -1, "WITHSCORES") for name in wanted], _TIMEOUT
-            )
-            read = {name: from_sorted_set(answer) for name, answer in zip(wanted, answers, strict=True)}
-            self._stored = read if is_all else {**self._stored, **read}
-        if is_all:
-            self._marker, self._read_at = marker, now
-
-    async def _write(self, changed: Mapping[str, SharedHealth]) -> None:
-        """Write the state of these keys to the store."""
-        if not changed:
-            return
-        since = self.clock() - RETENTION_SECONDS
-        commands: list[Command] = []
-        for name, health in changed.items():
-            store_key = _store_key(name)
-            members = to_sorted_set(health, self.clock())
-            scores = [word for member, score in members.items() for word in (score, member)]
-            commands.append(("ZADD", store_key, "GT", *scores))
-            commands.append(("ZREMRANGEBYSCORE", store_key, "-inf", since))
-            commands.append(("EXPIRE", store_key, DAY_SECONDS))
-        # The marker is written last: a process that sees it finds everything written before it.
-        await self.execute([*commands, ("SET", _MARKER_KEY, new_id(), "EX", DAY_SECONDS)], _TIMEOUT)
-        self._stored.update(changed)
 
 
 def to_sorted_set(health: SharedHealth, now: float) -> dict[str, float]:
