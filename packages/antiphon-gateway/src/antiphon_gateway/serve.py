@@ -39,7 +39,7 @@ from antiphon_gateway.runtime.loaded import LoadedConfig
 from antiphon_gateway.runtime.media import MediaFetcher
 from antiphon_gateway.runtime.metered import Services
 from antiphon_gateway.share.state import SharedState, open_shared_store
-from antiphon_gateway.share.workers import WorkerFiles, WorkerHealth, share_forever
+from antiphon_gateway.share.workers import WorkerFiles, WorkerHealth, repeat_forever
 from antiphon_gateway.state.answers import AnswerStore
 from antiphon_gateway.state.background import BackgroundAnswers
 from antiphon_gateway.state.conversations import ConversationStore
@@ -142,13 +142,12 @@ async def serve(
 
     stop = stop or asyncio.Event()
     tasks: list[asyncio.Task[None]] = []
-    await shared.start()
-    tasks.append(asyncio.create_task(shared.run()))
+    tasks.append(await shared.start())
     tasks.append(asyncio.create_task(services.stored_keys.run()))
     await services.stored_keys.wait_for_first_read(_FIRST_READ_SECONDS)
     if snapshots is not None:
         shares = [gateway.refresh_gauges, metrics.share, services.recent.share]
-        tasks.append(asyncio.create_task(share_forever(shares)))
+        tasks.append(asyncio.create_task(repeat_forever(shares)))
     if path is not None:
         reloader = ConfigReloader(
             path, apply, serving=config, environ=environ, overrides=overrides or {}, on_reload=metrics.reloaded

@@ -24,6 +24,7 @@ from antiphon_gateway.config.references import key_digest
 from antiphon_gateway.config.settings import KeyRules
 from antiphon_gateway.ledger.audit import Change, write_audit
 from antiphon_gateway.ledger.database import OperatorDatabase
+from antiphon_gateway.share.workers import repeat_forever
 from antiphon_gateway.utc_time import now_microseconds, time_at
 
 logger = logging.getLogger("antiphon.gateway")
@@ -142,9 +143,7 @@ class StoredKeys:
 
     async def run(self) -> None:
         """Refresh now, and again until cancelled."""
-        while True:
-            await self.try_refresh()
-            await asyncio.sleep(REFRESH_SECONDS)
+        await repeat_forever([self.try_refresh], REFRESH_SECONDS)
 
     async def try_refresh(self) -> None:
         """Refresh if the database is available; otherwise the keys that are known stay, and the log says so once."""
@@ -155,9 +154,8 @@ class StoredKeys:
             if not self._is_reported:
                 logger.warning("stored keys: cannot read %s: %s; retrying", self._database.location, error)
             self._is_reported = True
-        except Exception:  # a defect of ours must not end the loop
-            logger.exception("internal error while reading stored keys")
-        self._first_read.set()
+        finally:
+            self._first_read.set()
 
     async def create(self, name: str, rules: KeyRules, change: Callable[[StoredKey], Change]) -> tuple[StoredKey, str]:
         """A new key, and its secret, which is stored nowhere. Raises `NameTaken` and `StoreError`."""

@@ -377,7 +377,7 @@ class Metrics:
         return "".join(text).encode("utf-8", "replace")
 
     def share(self) -> None:
-        """Publish this worker's counts to the other workers. Called every second by `share_forever`."""
+        """Publish this worker's counts to the other workers. Called every second by `repeat_forever`."""
         if self._snapshots is not None:
             self._snapshots.write("metrics", msgspec.json.encode(self._snapshot()))
 

@@ -264,7 +264,7 @@ class RecentRequests:
         return Activity(records[: -self._most - len(self._refused) - 1 : -1], list(hour.values()), len(activities))
 
     async def share(self) -> None:
-        """Publish this worker's activity to the other workers, if it changed. Called every second by `share_forever`."""
+        """Publish this worker's activity to the other workers, if it changed. Called every second by `repeat_forever`."""
         if self._snapshots is None or not (self._unshared or self._has_new_refusals):
             return
         self._has_new_refusals = False

@@ -28,12 +28,13 @@ from typing import Generic, Protocol, TypeVar
 from msgspec import Struct
 
 from antiphon.errors import SharedStoreUnavailable
-from antiphon_gateway.utc_time import date_of, day_of
+from antiphon_gateway.utc_time import DAY_SECONDS, date_of, day_of
 
 T = TypeVar("T")
 logger = logging.getLogger("antiphon.gateway")
 
 _MAX_BATCH = 256
+_IDLE_SECONDS = 60.0
 
 
 class Exchanged(ABC, Generic[T]):
@@ -93,7 +94,6 @@ SYNC_SECONDS = 0.25
 _PREFETCH_SECONDS = 0.1
 _SLACK_SECONDS = 0.5
 """A reported level was true some time between request and reply; the bucket may have refilled by this much since."""
-_MAX_BUCKETS = 20_000
 _LOWEST = -1e15
 
 
@@ -122,7 +122,7 @@ class BucketStore(Protocol):
 class Bucket:
     """One bucket, as this process knows it."""
 
-    __slots__ = ("_at", "asked_at", "has_debt", "level", "name", "pending", "prefetched", "size", "wanted")
+    __slots__ = ("_at", "asked_at", "has_debt", "level", "name", "pending", "prefetched", "size", "used_at", "wanted")
 
     def __init__(self, name: str, size: float, now: float, *, has_debt: bool = False) -> None:
         self.name = name
@@ -136,7 +136,7 @@ class Bucket:
         self.wanted = 0
         """Requests that wait for a grant."""
         self.asked_at = -inf
-        self._at = now
+        self.used_at = self._at = now
 
     def fill(self, now: float) -> None:
         """Refill it for the time that has passed, at its size per minute."""
@@ -166,18 +166,11 @@ class Bucket:
 class Buckets(Exchanged[Bucket]):
     """The buckets of this process. `store` is where they are shared; without one the process counts alone."""
 
-    def __init__(
-        self,
-        store: BucketStore | None = None,
-        *,
-        clock: Callable[[], float] = time.monotonic,
-        max_buckets: int = _MAX_BUCKETS,
-    ) -> None:
+    def __init__(self, store: BucketStore | None = None, *, clock: Callable[[], float] = time.monotonic) -> None:
         """`clock` gives seconds and never goes back."""
         super().__init__()
         self._store = store
         self._clock = clock
-        self._max_buckets = max_buckets
         self._buckets: dict[str, Bucket] = {}
 
     def find(self, name: str, size: float, *, has_debt: bool = False) -> Bucket:
@@ -185,10 +178,8 @@ class Buckets(Exchanged[Bucket]):
         now = self._clock()
         bucket = self._buckets.get(name)
         if bucket is None:
-            if len(self._buckets) >= self._max_buckets:
-                self._evict(now)
             bucket = self._buckets[name] = Bucket(name, size, now, has_debt=has_debt)
-        bucket.size = size
+        bucket.size, bucket.used_at = size, now
         bucket.fill(now)
         return bucket
 
@@ -218,12 +209,15 @@ class Buckets(Exchanged[Bucket]):
                 needed.wanted += 1
             is_alone = not await self._ask(bucket for bucket in (requests, tokens) if bucket is not None)
 
-    async def report(self) -> None:
-        """Report what was taken without asking. Raises `SharedStoreUnavailable`."""
+    async def exchange(self) -> None:
+        """Report what was taken without asking, and forget those that are full and idle. Raises `SharedStoreUnavailable`."""
         now = self._clock()
-        for bucket in self._buckets.values():
+        for name, bucket in list(self._buckets.items()):
             bucket.fill(now)
-        await self._exchange_now([bucket for bucket in self._buckets.values() if bucket.pending])
+            if now - bucket.used_at > _IDLE_SECONDS and bucket.level >= bucket.size and not bucket.pending:
+                del self._buckets[name]
+        if self._store is not None:
+            await self._exchange_now([bucket for bucket in self._buckets.values() if bucket.pending])
 
     async def _exchange(self, buckets: list[Bucket]) -> None:
         assert self._store is not None
@@ -245,17 +239,7 @@ class Buckets(Exchanged[Bucket]):
         least = _LOWEST if bucket.has_debt else 0.0
         return BucketReport(bucket.name, bucket.size, bucket.pending, most, least, wanted)
 
-    def _evict(self, now: float) -> None:
-        """Forget the buckets that are full, and if that is not enough the oldest."""
-        for name, bucket in list(self._buckets.items()):
-            bucket.fill(now)
-            if bucket.level >= bucket.size and not bucket.pending:
-                del self._buckets[name]
-        while len(self._buckets) >= self._max_buckets:
-            del self._buckets[next(iter(self._buckets))]
 
-
-_IDLE_SECONDS = 60.0
 _PATIENCE_SECONDS, _SILENT_SECONDS = 2.0, 10.0
 """How long a request waits for the totals of all processes, and then none does so."""
 
@@ -355,13 +339,12 @@ class Counters(Exchanged[_Counter]):
             except TimeoutError:  # the exchange continues; no other request waits for it
                 self._mark_unavailable(_SILENT_SECONDS, f"no reply within {_PATIENCE_SECONDS:g} s")
 
-    async def exchange(self, today: int) -> None:
-        """Exchange the counters in use, if that is possible, and forget those of earlier days."""
-        now = self._clock()
+    async def exchange(self) -> None:
+        """Forget those that are not in use any more, and exchange the others, if that is possible."""
+        now, today = self._clock(), time.time() // DAY_SECONDS
         for period, counter in list(self._counters.items()):
-            is_over = period.end <= today and (self._store is None or counter.pending == NOTHING)
-            is_idle = self._store is not None and counter.pending == NOTHING and now - counter.used_at > _IDLE_SECONDS
-            if is_over or is_idle:
+            is_over = period.end <= today if self._store is None else counter.pending == NOTHING
+            if is_over and now - counter.used_at > _IDLE_SECONDS:
                 del self._counters[period]
         if self._store is not None and self._counters and now >= self._unavailable_until:
             with suppress(SharedStoreUnavailable):  # it is logged, and they are tried again

@@ -20,6 +20,7 @@ import logging
 import random
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from functools import partial
 from hashlib import blake2b
 from typing import Protocol, TypeAlias
@@ -31,8 +32,7 @@ from antiphon_gateway.config.references import parse_store_url
 from antiphon_gateway.config.settings import GatewaySettings
 from antiphon_gateway.share.counts import SYNC_SECONDS, Buckets, Counters, CounterStore
 from antiphon_gateway.share.redis_state import RedisState, SharedStatus
-from antiphon_gateway.share.workers import Credentials, WorkerHealth, share_forever
-from antiphon_gateway.utc_time import DAY_SECONDS
+from antiphon_gateway.share.workers import Credentials, WorkerHealth, repeat_forever
 
 Sources: TypeAlias = Callable[[], Iterable[tuple[str, HealthSource]]]
 """The keys and circuits in use, each with its URL."""
@@ -101,6 +101,7 @@ class SharedState:
         self._server = server
         self._workers = workers
         self._is_logged = False
+        self._has_tried = asyncio.Event()
 
     @property
     def status(self) -> SharedStatus | None:
@@ -116,26 +117,19 @@ class SharedState:
         """The health of keys with the calls of all workers of the host."""
         return credentials if self._workers is None else self._workers.with_others(credentials)
 
-    async def start(self) -> None:
-        """Take over the state of the other processes, if the server is available."""
-        if self._server is None:
-            return
-        try:
-            async with asyncio.timeout(_STARTING_SECONDS):
-                await self._join(self._server)
-        except SharedStoreUnavailable as error:
-            self._log_unavailable(error)
-        except TimeoutError:
-            pass  # `run` finds and logs the reason
+    async def start(self) -> asyncio.Task[None]:
+        """Share until the task is cancelled. This waits a moment for the state of the other processes."""
+        task = asyncio.create_task(self._run())
+        if self._server is not None:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._has_tried.wait(), _STARTING_SECONDS)
+        return task
 
-    async def run(self) -> None:
-        """Share until cancelled."""
-        server, workers = self._server, self._workers
-        loops = [
-            self._run_with(server) if server is not None else share_forever([self._share_counters], _LEDGER_SECONDS)
-        ]
-        if workers is not None:
-            loops.append(share_forever([partial(sync_health, workers, self._sources)], _WORKER_SECONDS))
+    async def _run(self) -> None:
+        own = [self.buckets.exchange, self.counters.exchange]
+        loops = [repeat_forever(own, _LEDGER_SECONDS) if self._server is None else self._run_with(self._server)]
+        if self._workers is not None:
+            loops.append(repeat_forever([partial(sync_health, self._workers, self._sources)], _WORKER_SECONDS))
         await asyncio.gather(*loops)
 
     async def aclose(self) -> None:
@@ -157,8 +151,14 @@ class SharedState:
         while True:
             began = time.monotonic()
             try:
-                if server.is_unavailable:
-                    await self._join(server)
+                await server.connect()
+                await sync_health(server, self._sources)
+                await self.buckets.exchange()
+                server.mark_available()
+                if self._is_logged:
+                    logger.info("shared store %s is reachable again; local changes merged", server.address)
+                self._is_logged = False
+                self._has_tried.set()
                 while True:
                     await asyncio.sleep(SYNC_SECONDS)
                     await self._share(server)
@@ -166,6 +166,7 @@ class SharedState:
                 self._log_unavailable(error)
             except Exception:  # an error of ours must not end the loop or the server
                 logger.exception("internal error while syncing with the shared store %s", server.address)
+            self._has_tried.set()
             if time.monotonic() - began > _STEADY_SECONDS:
                 pause = _MIN_BACKOFF
             # With jitter, so that the processes do not all reconnect at the same moment.
@@ -174,20 +175,8 @@ class SharedState:
 
     async def _share(self, server: RedisState) -> None:
         await sync_health(server, self._sources)
-        await self.buckets.report()
-        await self._share_counters()
-
-    async def _share_counters(self) -> None:
-        await self.counters.exchange(int(time.time() // DAY_SECONDS))
-
-    async def _join(self, server: RedisState) -> None:
-        await server.connect()
-        await sync_health(server, self._sources)
-        await self.buckets.report()
-        server.mark_available()
-        if self._is_logged:
-            logger.info("shared store %s is reachable again; local changes merged", server.address)
-        self._is_logged = False
+        await self.buckets.exchange()
+        await self.counters.exchange()
 
     def _log_unavailable(self, error: SharedStoreUnavailable) -> None:
         if not self._is_logged:

@@ -73,16 +73,15 @@ class WorkerFiles:
                 self._unreadable.add(kind)
 
 
-async def share_forever(share: Iterable[Callable[[], Awaitable[None] | None]], seconds: float = 1.0) -> None:
-    """Call each of `share` now, and again every so many seconds until cancelled."""
-    every = tuple(share)
+async def repeat_forever(calls: Sequence[Callable[[], Awaitable[None] | None]], seconds: float = 1.0) -> None:
+    """Make the calls now, and again every so many seconds until cancelled."""
     while True:
-        for one in every:
+        for call in calls:
             try:
-                if (rest := one()) is not None:
+                if (rest := call()) is not None:
                     await rest
             except Exception:  # an error of ours must not end the loop
-                logger.exception("internal error while sharing state with other processes")
+                logger.exception("internal error while keeping shared state up to date")
         await asyncio.sleep(seconds)
 
 

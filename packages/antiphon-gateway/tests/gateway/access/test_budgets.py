@@ -69,7 +69,7 @@ class Budgets:
         return [self._counters.total(period) for period in periods_of(client.name, int(self._clock() // 86_400))]
 
     async def flush(self) -> None:
-        await self._counters.exchange(int(self._clock() // 86_400))
+        await self._counters.exchange()
 
 
 def test_a_day_and_a_month_end_at_midnight_utc() -> None:

@@ -26,8 +26,8 @@ class Clock:
 class RateLimits:
     """The limits of clients in a process that counts alone."""
 
-    def __init__(self, clock: Clock, max_buckets: int = 100) -> None:
-        self.buckets = Buckets(clock=clock, max_buckets=max_buckets)
+    def __init__(self, clock: Clock) -> None:
+        self.buckets = Buckets(clock=clock)
         self._accounts = ClientAccounts(self.buckets)
         self.charge_tokens = self._accounts.charge
 
@@ -99,18 +99,23 @@ def test_a_reload_keeps_what_was_used_and_changes_the_limit() -> None:
     assert [limits.try_admit(tighter) is None for _ in range(3)] == [True, True, False]
 
 
-def test_memory_is_bounded_and_the_full_are_forgotten_first() -> None:
+def test_full_buckets_that_are_idle_are_forgotten_and_no_others() -> None:
     clock = Clock()
-    limits = RateLimits(clock, max_buckets=20)
-    busy = ClientKey(name="busy", requests_per_minute=1)
-    assert limits.try_admit(busy) is None
+    limits = RateLimits(clock)
+    debtor, recent = ClientKey(name="debtor", tokens_per_minute=1), ClientKey(name="recent", requests_per_minute=600)
+    assert limits.try_admit(debtor) is None
+    limits.charge_tokens(debtor, 3)
     for number in range(1000):
-        limits.charge_tokens(ClientKey(name=f"full {number}", requests_per_minute=5, tokens_per_minute=5), 0)
-        limits.try_admit(ClientKey(name=f"new {number % 9}", requests_per_minute=1_000_000))
-    assert limits.try_admit(busy) is not None
-    for number in range(1000):
-        limits.try_admit(ClientKey(name=f"busy {number}", requests_per_minute=1, tokens_per_minute=1))
-    assert len(limits.buckets._buckets) <= 20
+        limits.try_admit(ClientKey(name=str(number), requests_per_minute=5, tokens_per_minute=5))
+    clock.now += 61.0
+    assert limits.try_admit(recent) is None
+    clock.now += 1.0
+    asyncio.run(limits.buckets.exchange())
+    assert [*limits.buckets._buckets] == ["debtor:tokens", "recent:requests"]
+    assert limits.try_admit(debtor) is not None
+    clock.now += 180.0
+    asyncio.run(limits.buckets.exchange())
+    assert not limits.buckets._buckets
 
 
 def test_a_clock_step_back_grants_no_requests() -> None:

@@ -21,7 +21,7 @@ from antiphon.wire.loss import Loss
 from antiphon.wire.output import ProviderError
 from antiphon_gateway.observe.metrics import STATES, Family, Histogram, Metrics
 from antiphon_gateway.observe.record import Record
-from antiphon_gateway.share.workers import WorkerFiles, share_forever
+from antiphon_gateway.share.workers import WorkerFiles, repeat_forever
 
 
 def samples(text: bytes) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
@@ -267,7 +267,7 @@ def test_sharing_continues_until_cancelled_whatever_fails(tmp_path: Path) -> Non
                 is_enough.set()
             raise ValueError("what is shared cannot be encoded")
 
-        task = asyncio.create_task(share_forever([share], 0.001))
+        task = asyncio.create_task(repeat_forever([share], 0.001))
         await asyncio.wait_for(is_enough.wait(), 10)
         assert not task.done()
         task.cancel()

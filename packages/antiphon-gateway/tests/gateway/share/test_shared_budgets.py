@@ -124,11 +124,11 @@ def test_amounts_added_while_the_ledger_is_away_are_counted_later(server: Valkey
             ledger.is_available = False
             assert await accounts.limit_reached(client, costs=True) is None
             accounts.charge(client, 60, 7)
-            await counters.exchange(TODAY)
+            await counters.exchange()
             assert counters.total(day("a")) == Amount(60, 7)
             ledger.totals, ledger.is_available = dict.fromkeys(ledger.asked[-1], Amount(90, 9)), True
             await asyncio.sleep(0.02)
-            await counters.exchange(TODAY)
+            await counters.exchange()
             assert counters.total(day("a")) == Amount(90, 9)
             accounts.charge(client, 10)
             assert await accounts.limit_reached(client, costs=True) is not None
@@ -149,7 +149,7 @@ def test_a_limit_holds_for_all_workers_within_what_is_in_flight(server: ValkeySe
                     if await accounts.limit_reached(client, costs=True) is None:
                         admitted += 1
                         accounts.charge(client, 1, 50_000_000)  # one request at a time is in flight
-                    await shared.exchange(TODAY)
+                    await shared.exchange()
             # The other worker may admit one more before it learns of the request that reached the limit.
             assert admitted in (20, 21)
 

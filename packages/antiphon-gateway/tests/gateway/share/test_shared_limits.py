@@ -54,7 +54,7 @@ class Limits:
         return None if reached is None else reached.wait
 
     async def flush(self) -> None:
-        await self.buckets.report()
+        await self.buckets.exchange()
 
 
 @asynccontextmanager
