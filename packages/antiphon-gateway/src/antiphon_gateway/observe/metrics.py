@@ -15,9 +15,8 @@ a series whose labels are all `other`. Nothing here locks; a worker counts in th
 from __future__ import annotations
 
 import re
-import time
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
@@ -167,13 +166,11 @@ _WORD = re.compile(r"[a-z$][a-z0-9_.$-]{0,39}", re.ASCII | re.IGNORECASE)
 _MAX_LOSS_LABELS = 64
 _ROUTE_CACHE_SIZE = 4096
 _MAX_CACHED = 4096
-_STALE_SECONDS = 15.0
 
 
 class _Snapshot(Struct, frozen=True):
     """What one worker counted so far."""
 
-    time: float
     has_ended: bool
     families: dict[str, list[tuple[tuple[str, ...], list[float]]]]
 
@@ -181,15 +178,7 @@ class _Snapshot(Struct, frozen=True):
 class Metrics:
     """Everything the gateway counts. `snapshots` shares it among workers; `models` are the names of the routes."""
 
-    def __init__(
-        self,
-        models: Iterable[str] = (),
-        *,
-        version: str = "",
-        snapshots: WorkerFiles | None = None,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
-        self._clock = clock
+    def __init__(self, models: Iterable[str] = (), *, version: str = "", snapshots: WorkerFiles | None = None) -> None:
         self._snapshots = snapshots
         self._has_ended = False
         self._families: dict[str, Family] = {}
@@ -364,13 +353,12 @@ class Metrics:
         """The text of a scrape: the sum over all workers."""
         self.share()
         others = self._snapshots.read_others("metrics", _Snapshot) if self._snapshots is not None else ()
-        snapshots = [self._snapshot(), *others]
-        oldest = self._clock() - _STALE_SECONDS
+        snapshots = [(self._snapshot(), True), *others]
         text = []
         for name, family in self._families.items():
             total: Rows = {}
-            for snapshot in snapshots:
-                if family.kind != "gauge" or (snapshot.time >= oldest and not snapshot.has_ended):
+            for snapshot, is_live in snapshots:
+                if family.kind != "gauge" or (is_live and not snapshot.has_ended):
                     add_rows(total, snapshot.families.get(name, ()))
             if total:
                 text.append(family.text(total))
@@ -394,7 +382,7 @@ class Metrics:
         self._families["requests_in_flight"].set((), len(self.traffic.busy))
         self._families["connections"].set((), len(self.traffic.connections))
         families = {name: list(family.rows.items()) for name, family in self._families.items()}
-        return _Snapshot(self._clock(), self._has_ended, families)
+        return _Snapshot(self._has_ended, families)
 
     def _loss_label(self, what: str) -> str:
         rows = self._families["losses_total"].rows

@@ -253,7 +253,7 @@ class RecentRequests:
         """The same in this thread, which need not be that of the event loop: what that changes is copied in one step."""
         own = [_record(each) for each in [*self._last, *self._refused]]
         others = self._snapshots.read_others("recent", Activity) if self._snapshots is not None else ()
-        activities = [Activity(own, list(self._minutes.values())), *others]
+        activities = [Activity(own, list(self._minutes.values())), *(other for other, _ in others)]
         records = sorted((record for one in activities for record in one.records), key=lambda record: record.time)
         now = self._minute()
         hour = {start: Minute(start) for start in range(now - (MINUTES - 1) * 60, now + 60, 60)}

@@ -2,8 +2,8 @@
 
 A worker replaces its own files atomically, writes before it reads, and adds up the last files of all workers. Every file only
 moves forward, so the sums do too, as counters must. A worker gets a new name when it starts, so a replacement does not
-overwrite the counts of the worker that exited. Gauges of exited workers are recognised by age: a live worker writes every
-second.
+overwrite the counts of the worker that exited. What exited workers had in use is recognised by the age of their files: a live
+worker writes every second.
 """
 
 from __future__ import annotations
@@ -58,13 +58,14 @@ class WorkerFiles:
         else:
             self._has_failed = False
 
-    def read_others(self, kind: str, content: type[T]) -> Iterator[T]:
-        """What the last file of `kind` of every other worker contains."""
+    def read_others(self, kind: str, content: type[T]) -> Iterator[tuple[T, bool]]:
+        """What the last file of `kind` of every other worker contains, and whether it was written just now."""
+        fresh = time.time() - _STALE_SECONDS
         for path in sorted(self.folder.glob(f"{kind}-*")):
             if path.name == f"{kind}-{self.worker}":
                 continue
             try:
-                yield msgspec.json.decode(path.read_bytes(), type=content)
+                yield msgspec.json.decode(path.read_bytes(), type=content), path.stat().st_mtime >= fresh
             except OSError:
                 logger.debug("cannot read %s", path, exc_info=True)
             except msgspec.DecodeError:
@@ -95,7 +96,6 @@ class KeyCounts(Struct, frozen=True):
 
 
 class _Snapshot(Struct, frozen=True):
-    time: float
     health: dict[str, SharedHealth]
     counts: dict[str, dict[str, KeyCounts]]
     """By provider and name of the key."""
@@ -109,24 +109,19 @@ class WorkerHealth:
 
     offset = 0.0
 
-    def __init__(
-        self,
-        files: WorkerFiles,
-        credentials: Callable[[], Credentials],
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, files: WorkerFiles, credentials: Callable[[], Credentials]) -> None:
         self._files = files
         self._credentials = credentials
-        self._clock = clock
         self.key = files.folder.name.encode()[:_MAX_KEY_BYTES]
-        self._others: list[_Snapshot] = []
+        self._counts_of_others: list[dict[str, dict[str, KeyCounts]]] = []
 
     async def merge(self, known: Mapping[str, SharedHealth]) -> Mapping[str, SharedHealth]:
         """What this worker knows, published, with what the others published."""
-        self._files.write("health", _encode(_Snapshot(self._clock(), dict(known), self._counts())))
-        self._others = list(self._files.read_others("health", _Snapshot))
+        self._files.write("health", _encode(_Snapshot(dict(known), self._counts())))
+        others = list(self._files.read_others("health", _Snapshot))
+        self._counts_of_others = [snapshot.counts for snapshot, is_live in others if is_live]
         merged = dict(known)
-        for snapshot in self._others:
+        for snapshot, _ in others:
             for name, health in snapshot.health.items():
                 if name in merged:
                     merged[name] = merged[name].merge(health)
@@ -134,11 +129,9 @@ class WorkerHealth:
 
     def with_others(self, credentials: Credentials) -> dict[str, list[CredentialStatus]]:
         """The health of the keys with the calls of all workers."""
-        fresh = self._clock() - _STALE_SECONDS
-        others = [snapshot.counts for snapshot in self._others if snapshot.time >= fresh]
         return {
             provider: [
-                _add_counts(status, [counts.get(provider, {}).get(status.name) for counts in others])
+                _add_counts(status, [counts.get(provider, {}).get(status.name) for counts in self._counts_of_others])
                 for status in statuses
             ]
             for provider, statuses in credentials.items()

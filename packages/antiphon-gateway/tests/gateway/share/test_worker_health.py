@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 
 from antiphon.providers.keys.ring import KeyRing
@@ -31,9 +32,7 @@ class Worker:
         self.pool = KeyRing(keys, environ=SECRETS, clock=lambda: self.now)
         self.circuits = TargetHealth(CircuitPolicy(failures=1, seconds=60.0), clock=lambda: self.now)
         sources: list[tuple[str, HealthSource]] = [(URL, self.pool), (URL, self.circuits.circuits_of("host"))]
-        self.health = WorkerHealth(
-            WorkerFiles(folder, name), lambda: {"host": self.pool.status()}, clock=lambda: self.now
-        )
+        self.health = WorkerHealth(WorkerFiles(folder, name), lambda: {"host": self.pool.status()})
         self._sources = sources
 
     def sync(self) -> None:
@@ -86,7 +85,9 @@ def test_counts_of_all_workers_are_added_up_and_those_of_an_ended_one_are_left_o
     assert (first.calls, first.successes, first.failures) == (6, 5, 1)
     assert first.last_error is not None
     assert first.last_error.message == "slow down"
-    one.now += 60
+    for file in tmp_path.iterdir():
+        os.utime(file, (1000.0, 1000.0))
+    one.sync()
     first, _ = one.health.with_others({"host": one.pool.status()})["host"]
     assert first.calls == 3
 
