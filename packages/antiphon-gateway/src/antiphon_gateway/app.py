@@ -17,11 +17,9 @@ from antiphon.http.origin import cors_headers, preflight_response
 from antiphon.http.server.application import Application, Handler, Refusal
 from antiphon.http.server.websocket import SocketSession, WebSocket
 from antiphon_gateway.access.client_keys import ClientKey, admit_client, refuse_route
-from antiphon_gateway.admin import credentials
-from antiphon_gateway.admin import handlers as admin
 from antiphon_gateway.config.reload import ConfigReloader
 from antiphon_gateway.config.settings import Config
-from antiphon_gateway.endpoints import answers, keyless, models
+from antiphon_gateway.endpoints import admin, answers, keyless, models
 from antiphon_gateway.endpoints.background import Answering
 from antiphon_gateway.endpoints.embeddings import Embedding
 from antiphon_gateway.endpoints.pass_through import PassThrough
@@ -218,7 +216,7 @@ REQUESTS: Mapping[str, type[MeteredRequest]] = {
 
 HANDLERS: dict[str, Answer] = {
     name.removeprefix("handle_"): handler
-    for module in (credentials, admin, answers, keyless, models, conversations)
+    for module in (admin, answers, keyless, models, conversations)
     for name, handler in vars(module).items()
     if name.startswith("handle_")
 }

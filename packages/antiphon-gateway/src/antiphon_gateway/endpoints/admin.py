@@ -1,11 +1,15 @@
-"""`/admin/keys`, `/admin/audit`, `/admin/spend` and `/v1/usage`: JSON in, JSON out.
+"""`/admin/keys`, `/admin/audit`, `/admin/spend`, `/admin/credentials` and `/v1/usage`: JSON in, JSON out.
 
 Everything under `/admin/` is for operators (`access.client_keys`). Every change is written with its audit row in one transaction.
 A new or rotated key is in that one response and nowhere else. `/v1/usage` shows a client its own usage, by the name of its key.
+
+A provider key that is switched off is not used until it is switched on; that survives a reload, and the other workers of the host
+follow within a second or two, and other hosts through the shared store, if there is one.
 """
 
 from __future__ import annotations
 
+import logging
 from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
@@ -16,7 +20,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct, structs
 
-from antiphon.errors import WireError
+from antiphon.errors import CredentialError, StoreError, WireError
 from antiphon.http.messages import Response
 from antiphon.wire.output import ProviderError
 from antiphon_gateway.access.client_keys import BUDGET_LIMITS, ClientKey, new_key, rules_of
@@ -24,7 +28,7 @@ from antiphon_gateway.config.checks import format_path
 from antiphon_gateway.config.schema import check_types, did_you_mean
 from antiphon_gateway.config.settings import KeyRules
 from antiphon_gateway.errors import RequestRefused
-from antiphon_gateway.ledger.audit import Change, read_audit
+from antiphon_gateway.ledger.audit import Change, read_audit, record_change
 from antiphon_gateway.ledger.spend import DIMENSIONS, NO_CALLS, SpendRow, spend
 from antiphon_gateway.ledger.stored_keys import (
     NameTaken,
@@ -34,10 +38,13 @@ from antiphon_gateway.ledger.stored_keys import (
     deleted,
     rotated,
 )
+from antiphon_gateway.observe.status import credential_rows
 from antiphon_gateway.runtime.body_fields import query_number, read_body_as
 from antiphon_gateway.runtime.metered import MeteredRequest
 from antiphon_gateway.share.counts import periods_of
 from antiphon_gateway.utc_time import as_utc, day_of, start_of, time_at, utc_text
+
+logger = logging.getLogger("antiphon.gateway")
 
 _DEFAULT_PAGE, _LARGEST_PAGE = 100, 1000
 _LONGEST_NAME = 200
@@ -49,6 +56,12 @@ _NO_RULES = KeyRules()
 
 class _Rotation(Struct, frozen=True, forbid_unknown_fields=True):
     grace_seconds: Annotated[float, Meta(ge=0, le=_LONGEST_GRACE)] = 0.0
+
+
+class _Switch(Struct, frozen=True, forbid_unknown_fields=True):
+    provider: str
+    credential: str
+    enabled: bool
 
 
 async def handle_create_key(context: MeteredRequest) -> Response:
@@ -149,6 +162,32 @@ async def handle_delete_key(context: MeteredRequest) -> Response:
     return Response.json({"id": key.id, "name": key.name, "deleted": True})
 
 
+async def handle_list_credentials(context: MeteredRequest) -> Response:
+    """Every key with its state, also for the models it is not healthy for, and its last error."""
+    return Response.json({"credentials": _credentials(context)})
+
+
+async def handle_switch_credential(context: MeteredRequest) -> Response:
+    """Switch one key off or on, with a row in the audit log. Raises `WireError`."""
+    advice = 'send {"provider": "…", "credential": "env:NAME", "enabled": false}'
+    wanted = read_body_as(context.request.body, _Switch, advice=advice)
+    provider = context.loaded.providers.get(wanted.provider)
+    if provider is None or provider.keys is None:
+        known = ", ".join(context.loaded.credentials) or "none"
+        raise WireError(f"unknown provider {wanted.provider[:200]!r}; providers with keys: {known}")
+    try:
+        if wanted.enabled:
+            provider.keys.enable(wanted.credential)
+        else:
+            provider.keys.disable(wanted.credential)
+    except CredentialError as error:
+        raise WireError(str(error)) from error
+    await _audit_switch(context, wanted)
+    state, operator = "enabled" if wanted.enabled else "disabled", context.key.name or "a client"
+    logger.warning("key %s of %s %s by %s", wanted.credential, wanted.provider, state, operator)
+    return Response.json({"credentials": _credentials(context)})
+
+
 async def handle_audit(context: MeteredRequest) -> Response:
     """The newest changes. Raises `WireError`."""
     query = context.request.query
@@ -228,6 +267,32 @@ async def _refreshed_keys(context: MeteredRequest) -> StoredKeys:
     stored = context.services.stored_keys
     await stored.refresh()
     return stored
+
+
+async def _audit_switch(context: MeteredRequest, done: _Switch) -> None:
+    """Write the change to the audit log. Switching a leaked key off must work without the database, so that is only logged."""
+    action = "enable credential" if done.enabled else "disable credential"
+    change = Change.of(context.request, context.key, action, f"{done.provider} {done.credential}")
+    try:
+        await context.services.database.run(lambda opened: record_change(opened, change))
+    except StoreError as error:
+        logger.warning("not in the audit log: %s of %s: %s", action, change.target, error)
+
+
+def _credentials(context: MeteredRequest) -> list[dict[str, object]]:
+    return [
+        {
+            "provider": row.provider,
+            "credential": row.name,
+            "state": row.state,
+            "until": row.until,
+            "models": row.resting,
+            "calls": row.calls,
+            "failures": row.failures,
+            "last_error": row.last_error,
+        }
+        for row in credential_rows(context.services.credentials_of(context.loaded), datetime.now(UTC))
+    ]
 
 
 def _read_fields(body: bytes) -> dict[str, Any]:
