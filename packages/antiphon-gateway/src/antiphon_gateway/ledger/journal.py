@@ -228,26 +228,21 @@ def recover(folder: Path, write: Callable[[str, int, Sequence[UsageRow]], int]) 
     """Pass the rows of processes that are gone to `write`, with the name of their writer and the number of the first; and delete
     their segments. How many rows `write` added: a process may have written most of them before it was killed."""
     found, ended = 0, set[tuple[str, int]]()
-    for path in sorted(folder.glob(f"*{_SUFFIX}"), key=lambda path: (len(path.name), path.name)):
+    segments = sorted(folder.glob(f"*{_SUFFIX}"), key=lambda path: (len(path.name), path.name))
+    for path in [*segments, *sorted(folder.glob(f"*{_SENT_SUFFIX}"))]:
         with _held(path) as descriptor:
             if descriptor is None:
                 continue
-            numbered = _read(descriptor)
-            if not numbered and time.time() - os.fstat(descriptor).st_mtime < _FRESH_SECONDS:
-                continue  # its owner may be about to lock it
-            if numbered:
-                found += write(path.stem.rpartition("-")[0], numbered[0][0], [row for _, row in numbered])
+            if path.suffix == _SUFFIX:
+                writer, numbered = path.stem.rpartition("-")[0], _read(descriptor)
                 ended.update((row.request_id, row.attempt) for _, row in numbered)
-            path.unlink(missing_ok=True)
-    for path in sorted(folder.glob(f"*{_SENT_SUFFIX}")):
-        with _held(path) as descriptor:
-            if descriptor is None:
-                continue
-            sent = [row for row in _read_sent(descriptor) if (row.request_id, row.attempt) not in ended]
-            if not sent and time.time() - os.fstat(descriptor).st_mtime < _FRESH_SECONDS:
+            else:  # what has no row yet
+                rows = [row for row in _read_sent(descriptor) if (row.request_id, row.attempt) not in ended]
+                writer, numbered = f"{path.stem} sent", list(enumerate(rows, start=1))
+            if numbered:
+                found += write(writer, numbered[0][0], [row for _, row in numbered])
+            elif time.time() - os.fstat(descriptor).st_mtime < _FRESH_SECONDS:
                 continue  # its owner may be about to lock it
-            if sent:
-                found += write(f"{path.stem} sent", 1, sent)
             path.unlink(missing_ok=True)
     return found
 

@@ -25,11 +25,6 @@ _OUTCOMES = {"answered": "ok", "cancelled": "disconnected"}
 _LONGEST = 200
 _LATE_ROWS = 10_000
 """How many rows may be between a row and another one with a time of the same day."""
-_COLUMNS = (
-    "at", "request_id", "attempt", "key_name", "client_format", "operation", "provider", "credential", "model_asked",
-    "model_served", "status", "outcome", "metering", "seconds", "first_token_seconds", "prompt_tokens", "completion_tokens",
-    "cached_tokens", "reasoning_tokens",
-)  # fmt: skip
 
 
 class RequestFilter(Struct, frozen=True, kw_only=True):
@@ -68,7 +63,7 @@ class RequestFilter(Struct, frozen=True, kw_only=True):
 
 
 class FoundAttempt(Struct, frozen=True):
-    """One request to a provider, in the order of the columns. `time` is when it ended."""
+    """One request to a provider. `time` is when it ended."""
 
     time: datetime
     request_id: str
@@ -90,6 +85,10 @@ class FoundAttempt(Struct, frozen=True):
     completion_tokens: int
     cached_tokens: int
     reasoning_tokens: int
+
+
+_NAMED_OTHERWISE = {"time": "at", "key": "key_name", "model": "model_asked", "target_model": "model_served"}
+_COLUMNS = [_NAMED_OTHERWISE.get(name, name) for name in FoundAttempt.__struct_fields__]
 
 
 class AttemptPage(Struct, frozen=True, kw_only=True):

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -30,20 +31,6 @@ from antiphon_gateway.utc_time import now_microseconds, time_at
 logger = logging.getLogger("antiphon.gateway")
 
 REFRESH_SECONDS = 2.0
-_COLUMNS = "id, name, hash, old_hash, old_until, rules, is_disabled, created_at, changed_at, rotated_at, deleted_at"
-_CHANGED = f"SELECT revision, {_COLUMNS} FROM client_keys WHERE revision > :revision ORDER BY revision"
-_ONE = f"SELECT {_COLUMNS} FROM client_keys WHERE id = :id AND deleted_at = 0"
-_NEXT_REVISION = "UPDATE key_revision SET value = value + 1 RETURNING value"
-_INSERT = f"""
-INSERT INTO client_keys (revision, {_COLUMNS})
-VALUES (:revision, {", ".join(f":{column.strip()}" for column in _COLUMNS.split(","))})
-"""
-_UPDATE = """
-UPDATE client_keys SET revision = :revision, hash = :hash, old_hash = :old_hash, old_until = :old_until, rules = :rules,
-    is_disabled = :is_disabled, changed_at = :changed_at, rotated_at = :rotated_at, deleted_at = :deleted_at
-WHERE id = :id
-"""
-_HAS_NAME = "SELECT 1 FROM client_keys WHERE name = :name AND deleted_at = 0"
 
 
 class UnknownKey(AntiphonError):
@@ -81,6 +68,18 @@ class StoredKey(Struct, frozen=True, kw_only=True):
                 ends = min(ends, client.expires)
             found.append((key_digest(self.old_hash), structs.replace(client, expires=ends, key_hash=self.old_hash)))
         return found
+
+
+_FIELDS = StoredKey.__struct_fields__
+_COLUMNS = ", ".join(_FIELDS)
+_CHANGED = f"SELECT revision, {_COLUMNS} FROM client_keys WHERE revision > :revision ORDER BY revision"
+_ONE = f"SELECT {_COLUMNS} FROM client_keys WHERE id = :id AND deleted_at = 0"
+_HAS_NAME = "SELECT 1 FROM client_keys WHERE name = :name AND deleted_at = 0"
+_NEXT_REVISION = "UPDATE key_revision SET value = value + 1 RETURNING value"
+_WRITE = f"""
+INSERT INTO client_keys (revision, {_COLUMNS}) VALUES (:revision, {", ".join(f":{name}" for name in _FIELDS)})
+ON CONFLICT (id) DO UPDATE SET {", ".join(f"{name} = excluded.{name}" for name in ("revision", *_FIELDS))}
+"""
 
 
 class StoredKeys:
@@ -164,34 +163,37 @@ class StoredKeys:
             id=f"key_{new_id()}", name=name, hash=hash_key(secret), rules=rules, created_at=now, changed_at=now
         )
 
-        def insert(database: Database) -> int:
-            with database.transaction() as db:
-                revision: int = database.execute(db, _NEXT_REVISION)[0][0]
-                if database.execute(db, _HAS_NAME, name=name):
-                    raise NameTaken(f"a key named {name!r} exists already; choose another name")
-                database.execute(db, _INSERT, revision=revision, **_values(key))
-                write_audit(database, db, change(key))
-                return revision
+        def new(execute: Callable[..., Any]) -> StoredKey:
+            if execute(_HAS_NAME, name=name):
+                raise NameTaken(f"a key named {name!r} exists already; choose another name")
+            return key
 
-        self._put(await self._database.run(insert), key)
-        return key, secret
+        return await self._write(new, change(key)), secret
 
     async def change(self, identifier: str, edit: Callable[[StoredKey], StoredKey], change: Change) -> StoredKey:
         """Change a key as it is in the database now. Raises `UnknownKey` and `StoreError`."""
 
-        def update(database: Database) -> tuple[int, StoredKey]:
+        def changed(execute: Callable[..., Any]) -> StoredKey:
+            rows = execute(_ONE, id=identifier)
+            if not rows:
+                raise UnknownKey(f"no stored key {identifier[:200]!r}; it was deleted")
+            return structs.replace(edit(_record(rows[0])), changed_at=now_microseconds())
+
+        return await self._write(changed, change)
+
+    async def _write(self, make: Callable[[Callable[..., Any]], StoredKey], change: Change) -> StoredKey:
+        """The key that `make` returns, in the database. `make` can execute statements."""
+
+        def write(database: Database) -> tuple[int, StoredKey]:
             with database.transaction() as db:
-                # Also the lock: changes happen one after the other.
-                revision: int = database.execute(db, _NEXT_REVISION)[0][0]
-                rows = database.execute(db, _ONE, id=identifier)
-                if not rows:
-                    raise UnknownKey(f"no stored key {identifier[:200]!r}; it was deleted")
-                key = structs.replace(edit(_record(list(rows[0]))), changed_at=now_microseconds())
-                database.execute(db, _UPDATE, revision=revision, **_values(key))
+                execute = partial(database.execute, db)
+                revision: int = execute(_NEXT_REVISION)[0][0]  # also the lock: changes happen one after the other
+                key = make(execute)
+                execute(_WRITE, revision=revision, **_values(key))
                 write_audit(database, db, change)
                 return revision, key
 
-        revision, key = await self._database.run(update)
+        revision, key = await self._database.run(write)
         self._put(revision, key)
         return key
 
@@ -230,8 +232,8 @@ def deleted(key: StoredKey) -> StoredKey:
     return structs.replace(key, hash="", old_hash="", old_until=0, deleted_at=now_microseconds())
 
 
-def _record(row: list[Any]) -> StoredKey:
-    values = dict(zip((column.strip() for column in _COLUMNS.split(",")), row, strict=True))
+def _record(row: Sequence[Any]) -> StoredKey:
+    values = dict(zip(_FIELDS, row, strict=True))
     values["rules"] = msgspec.json.decode(values["rules"], type=KeyRules)
     values["is_disabled"] = bool(values["is_disabled"])
     return StoredKey(**values)
