@@ -7,7 +7,7 @@ from being served as intended. Secrets are read to see that they exist, and not 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from importlib.util import find_spec
 from itertools import chain, product
@@ -56,12 +56,14 @@ Rows: TypeAlias = Iterator[tuple[ConfigPath, str]]
 
 def check_config(config: Config, environ: Mapping[str, str]) -> list[Problem]:
     """Everything that is wrong with a configuration."""
+    known = {provider.name: None for provider in config.providers}
     rows = chain(
         _check_gateway(config.gateway, environ),
         _check_names(config),
         _check_client_keys(config, environ),
         *(_check_provider(number, each, config.gateway, environ) for number, each in enumerate(config.providers)),
-        *(_check_route(number, each, config) for number, each in enumerate(config.models)),
+        _check_unreachable([model.name for model in config.models]),
+        *(_check_route(("models", number), each, known) for number, each in enumerate(config.models)),
         _check_overrides(config),
         _check_parts(config, environ),
     )
@@ -101,10 +103,11 @@ def _check_names(config: Config) -> Rows:
         ("keys", config.keys),
     )
     for table, rows in named:
-        names = [row.name for row in rows]
-        for number, name in enumerate(names):
-            if name and (first := names.index(name)) < number:
-                yield (table, number, "name"), f"duplicate name, already used by {format_path((table, first))}"
+        first: dict[str, int] = {}
+        for number, row in enumerate(rows):
+            if row.name and first.setdefault(row.name, number) != number:
+                place = format_path((table, first[row.name]))
+                yield (table, number, "name"), f"duplicate name, already used by {place}"
 
 
 def _check_client_keys(config: Config, environ: Mapping[str, str]) -> Rows:
@@ -262,15 +265,29 @@ def _secret_problem(written: str, environ: Mapping[str, str], *, takes_hash: boo
     return f"not usable: {reason}" if reason else ""
 
 
-def _check_route(number: int, model: ModelSettings, config: Config) -> Rows:
-    place, names = ("models", number), [each.name for each in config.models[:number]]
-    above = next((name for name in names if name and glob_covers(name, model.name)), None)
-    if above is not None and model.name not in names:
-        yield (*place, "name"), f"unreachable: {above!r} above it matches every such name"
-    known = [each.name for each in config.providers]
+def _check_unreachable(names: Sequence[str]) -> Rows:
+    """The names of models that a glob above them matches too."""
+    globs: dict[tuple[str, str], dict[str, int]] = {}
+    """By how they begin or else how they end, which is how everything that they match does, so that few are compared."""
+    known: set[str] = set()
+    for number, name in enumerate(names):
+        pieces = _wildcards.split(name)
+        head, tail = pieces[0][:_COMPARED_CHARS], pieces[-1][-_COMPARED_CHARS:]
+        ends = [(head[: at + 1], "") for at in range(len(head))] + [("", tail[at:]) for at in range(len(tail) + 1)]
+        near = (glob for end in ends for glob in globs.get(end, {}).items())
+        above = min((place for glob, place in near if glob_covers(glob, name)), default=None)
+        if above is not None and name not in known:
+            yield ("models", number, "name"), f"unreachable: {names[above]!r} above it matches every such name"
+        known.add(name)
+        if len(pieces) > 1:
+            globs.setdefault((head, "") if head else ("", tail), {}).setdefault(name, number)
+
+
+def _check_route(place: ConfigPath, model: ModelSettings, known: Collection[str]) -> Rows:
+    first: dict[str, int] = {}
     for index, target in enumerate(model.targets):
-        is_repeated = target in model.targets[:index]
-        yield (*place, "targets", index), _target_problem(target, known) or ("duplicate" if is_repeated else "")
+        repeated = "" if first.setdefault(target, index) == index else "duplicate"
+        yield (*place, "targets", index), _target_problem(target, known) or repeated
     if model.weights and model.order != "weighted":
         yield (*place, "weights"), f'has no effect with order = "{model.order}"; set order = "weighted"'
     elif model.weights and len(model.weights) != len(model.targets):
@@ -280,7 +297,7 @@ def _check_route(number: int, model: ModelSettings, config: Config) -> Rows:
         yield (*place, "weights"), "are all 0; give at least one target a weight"
 
 
-def _target_problem(target: str, known: list[str]) -> str:
+def _target_problem(target: str, known: Collection[str]) -> str:
     provider, model = ModelName.parse(target)
     if not target or "" in known:
         return ""  # `schema` has reported it, and a provider without a name may be the one that is meant
@@ -318,6 +335,7 @@ def format_path(place: ConfigPath) -> str:
 
 _PROBE_CHAR = "\ue000"
 _MAX_STARS = 4
+_COMPARED_CHARS = 50
 _wildcards = re.compile(r"\*+|\?|\[!?\]?[^\]]*\]")
 
 

@@ -11,13 +11,14 @@ from typing import Any
 
 import msgspec
 import pytest
+from bench.budget.counts import instructions_of
 from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.providers.presets import PRESETS
-from antiphon_gateway.config.checks import glob_covers
+from antiphon_gateway.config.checks import check_config, glob_covers
 from antiphon_gateway.config.file import ConfigError, load_config, read_config
-from antiphon_gateway.config.settings import Config, ProviderSettings, config_schema
+from antiphon_gateway.config.settings import Config, ModelSettings, ProviderSettings, config_schema
 from support.repository import ROOT
 
 KEY = "sk-a-real-secret-that-must-not-show"
@@ -319,6 +320,18 @@ def test_all_problems_of_two_invalid_providers_are_reported(file: Path) -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("form", ["team-{}", "team-{}-*", "[ab]{}", "*-{}"])
+def test_twice_the_models_and_keys_are_twice_the_work(file: Path, form: str) -> None:
+    def work(count: int) -> int:
+        models = (f'[[models]]\nname = "{form.format(n)}"\ntargets = ["openai/m{n}"]\n' for n in range(count))
+        keys = (f'[[keys]]\nname = "k{n}"\nkey = "sha256:{n:064x}"\n' for n in range(count))
+        file.write_text("".join((PROVIDER, *models, *keys)))
+        return instructions_of(lambda: read_config(file, ENVIRON))
+
+    work(40)  # imports and caches
+    assert work(80) / work(40) < 2.1
+
+
 @given(st.text(max_size=200))
 def test_no_text_is_a_traceback(text: str) -> None:
     from tempfile import TemporaryDirectory
@@ -340,7 +353,6 @@ VALUES: st.SearchStrategy[Any] = st.recursive(
 
 @given(st.dictionaries(NAMES, VALUES, max_size=4))
 def test_no_table_is_a_traceback_and_what_is_accepted_fits_the_types(tables: dict[str, Any]) -> None:
-    from antiphon_gateway.config.checks import check_config
     from antiphon_gateway.config.schema import check_types
 
     config, findings = check_types(Config, tables)
@@ -364,6 +376,18 @@ WORDS = ["".join(letters) for length in range(6) for letters in product("abc", r
 def test_a_covered_pattern_matches_no_further_names(wide: str, narrow: str) -> None:
     if glob_covers(wide, narrow):
         assert not [word for word in WORDS if fnmatchcase(word, narrow) and not fnmatchcase(word, wide)]
+
+
+@given(st.lists(PATTERNS, max_size=6))
+def test_a_name_is_unreachable_below_a_pattern_that_covers_it(names: list[str]) -> None:
+    models = tuple(ModelSettings(name=name, targets=("openai/*",)) for name in names)
+    found = check_config(Config(providers=(ProviderSettings(name="openai"),), models=models), ENVIRON)
+    expected = [
+        f"unreachable: {next(above for above in names if glob_covers(above, name))!r} above it matches every such name"
+        for number, name in enumerate(names)
+        if name not in names[:number] and any(glob_covers(above, name) for above in names[:number])
+    ]
+    assert [problem.reason for problem in found if problem.reason.startswith("unreachable")] == expected
 
 
 @pytest.mark.parametrize(
