@@ -16,6 +16,7 @@ from antiphon.wire.request import Message, ModelRequest
 from antiphon_gateway.access.client_keys import hash_key
 from antiphon_gateway.config.settings import ClientKeySettings, LedgerSettings
 from gateway.rig import MODELS, Rig, rig
+from support.local_server import LocalServer
 
 OPERATOR = "sk-operator-0123456789"
 QUESTION = ModelRequest(messages=(Message("user", (Text("Is it raining?"),)),), max_output_tokens=500)
@@ -122,9 +123,35 @@ def test_mistakes_are_explained(admin: Callable[..., str], arguments: tuple[str,
     assert reason in admin(*arguments, code=1)
 
 
-def test_a_gateway_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["admin", "list", "--url", "http://127.0.0.1:9"]) == 1
-    assert "no answer from the gateway at http://127.0.0.1:9" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("http://127.0.0.1:9", "no answer from the gateway at http://127.0.0.1:9"),
+        ("somewhere", "--url somewhere: expected an http or https URL"),
+        ("http://host:port", "no answer from the gateway at http://host:port: nonnumeric port"),
+        ("http://[::1", "no answer from the gateway at http://[::1: Invalid IPv6 URL"),
+        ("http://.", "no answer from the gateway at http://."),
+    ],
+)
+def test_a_gateway_that_is_not_there(capsys: pytest.CaptureFixture[str], url: str, reason: str) -> None:
+    assert main(["admin", "list", "--url", url]) == 1
+    assert reason in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (b"<html>", "JSON is malformed"),
+        (b"[]", "Expected `object`, got `array`"),
+        (b'{"credentials": "\xff"}', "no answer from the gateway at "),
+        (b"{}", "has no 'credentials'; it is not from a gateway of this version"),
+    ],
+)
+def test_a_server_that_is_no_gateway(capsys: pytest.CaptureFixture[str], body: bytes, reason: str) -> None:
+    with LocalServer() as server:
+        server.answer(200, "application/json", body)
+        assert main(["key", "disable", "openai", "env:KEY", "--url", server.url]) == 1
+    assert reason in capsys.readouterr().err
 
 
 def test_provider_keys_are_listed_with_the_same_client(gateway: Rig, capsys: pytest.CaptureFixture[str]) -> None:
