@@ -8,6 +8,7 @@ them, the client gets a 404 that names the providers that do. Fallback, logging,
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -58,7 +59,6 @@ class Embedding(MeteredRequest):
     operation = "embeddings"
     calls_providers = True
     charges = "tokens"
-    _parsed: EmbedRequest | None = None
     _urls: dict[Target, str]
     """The endpoints of the targets that have one."""
 
@@ -105,10 +105,10 @@ class Embedding(MeteredRequest):
     def _passed_on(self, target: Target) -> tuple[bytes, Callable[[bytes], Any]]:
         body = self.request.body
         self.record.losses = []
-        if self.endpoint.format == "gemini":
-            renames = target.model != self.endpoint.resource
-            return (rename_gemini_models(body, target.model) if renames else body), _read_gemini_usage
-        return replace_model(body, target.model), _read_openai_usage
+        if self.endpoint.format != "gemini":
+            return replace_model(body, target.model), _read_openai_usage
+        renames = target.model != self.endpoint.resource
+        return rename_gemini_models(body, target.model) if renames else body, _read_gemini_usage
 
     def _translated(self, provider: Provider, target: Target) -> tuple[bytes, Callable[[bytes], Any]]:
         request = self._embed_request
@@ -135,12 +135,10 @@ class Embedding(MeteredRequest):
     def _shape(self) -> Shape:
         return SHAPES[self.endpoint.format, self.endpoint.kind]
 
-    @property
+    @cached_property
     def _embed_request(self) -> EmbedRequest:
-        if self._parsed is None:
-            count_copy(self.request.hold, len(self.request.body))
-            self._parsed = self._shape.read_request(read_object(self.request.body))
-        return self._parsed
+        count_copy(self.request.hold, len(self.request.body))
+        return self._shape.read_request(read_object(self.request.body))
 
     def _written(self, reply: WholeReply) -> Response:
         record, output = self.record, reply.content
