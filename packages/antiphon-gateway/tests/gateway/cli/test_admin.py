@@ -147,7 +147,7 @@ def test_a_gateway_that_is_not_there(capsys: pytest.CaptureFixture[str], url: st
         (b"{}", "has no 'credentials'; it is not from a gateway of this version"),
     ],
 )
-def test_a_server_that_is_no_gateway(capsys: pytest.CaptureFixture[str], body: bytes, reason: str) -> None:
+def test_a_server_of_another_kind(capsys: pytest.CaptureFixture[str], body: bytes, reason: str) -> None:
     with LocalServer() as server:
         server.answer(200, "application/json", body)
         assert main(["key", "disable", "openai", "env:KEY", "--url", server.url]) == 1
