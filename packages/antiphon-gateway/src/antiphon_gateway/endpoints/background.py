@@ -20,6 +20,7 @@ from antiphon.wire.output import ModelOutput, ProviderError
 from antiphon_gateway.errors import overloaded
 from antiphon_gateway.generate.frame import STREAM_HEADERS
 from antiphon_gateway.generate.generation import ID_PREFIXES, Generation
+from antiphon_gateway.generate.server_state import expand_state
 from antiphon_gateway.runtime.body_fields import top_level_fields
 from antiphon_gateway.runtime.metered import MeteredRequest
 from antiphon_gateway.state.background import AnswerKey, BackgroundAnswer
@@ -50,9 +51,7 @@ class Answering(Generation):
     async def _keep_only(self, answers: ConnectionAnswers, body: bytes) -> Response:
         """Keep a request that later ones of the connection continue, without an answer to it."""
         parsed = formats[self.endpoint.format].read_request(body)
-        expanded = answers.expand(parsed)
-        if expanded is None:
-            expanded = await STATE.run(self.services.answers.expand, parsed, owner=self.key.name)
+        expanded = await STATE.run(expand_state, self, parsed)
         response_id = f"{ID_PREFIXES[self.endpoint.format]}{new_id()}"
         if refusal := answers.store(response_id, parsed, expanded, ModelOutput()):
             return self.refuse(overloaded(refusal))

@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Literal, TypeAlias
 
@@ -26,7 +26,6 @@ from msgspec import Struct, structs
 
 from antiphon.errors import AntiphonError, StoreDamaged, StoreError, UnknownResponse
 from antiphon.parts import OutputPart, Part
-from antiphon.wire.openai_responses.namespaces import mark_namespaces
 from antiphon.wire.output import ModelOutput
 from antiphon.wire.request import Message, ModelRequest
 from antiphon_gateway.state.continuing import (
@@ -35,12 +34,11 @@ from antiphon_gateway.state.continuing import (
     item_reference,
     item_spans,
     own_messages,
-    previous_field,
     previous_response_id,
     unknown_answer,
     unknown_previous,
 )
-from antiphon_gateway.state.file import HERE, THERE, StateFile, drop_answer, drop_oldest
+from antiphon_gateway.state.file import THERE, StateFile, drop_answer
 from antiphon_gateway.threads import STATE
 
 logger = logging.getLogger("antiphon.gateway")
@@ -49,8 +47,6 @@ EVENT_SECONDS = 3600.0
 """How long an event of an answer that has ended can be followed."""
 OVERDUE_SECONDS = 10.0
 """How long a process may be silent about an answer that it generates. It may have to wait for the file for half of that."""
-_PURGED_AT_ONCE = 200
-"""Expired rows deleted with each stored one: each call stays short, and rows expire slower than they are deleted."""
 _KNOWN = "owner = :owner AND id = :id AND NOT is_deleted"
 _CHAIN = f"""
 WITH RECURSIVE chain (number, parent, depth) AS (
@@ -153,8 +149,7 @@ class AnswerStore:
             )
             db.execute(expired, (now - EVENT_SECONDS, now))
             number = db.execute(insert, (owner, answer_id, now, now + OVERDUE_SECONDS, body, request)).lastrowid
-            self._make_room(db, number or 0)
-            self._file.check_size(db, owner)
+            self._file.make_room(db, owner, number or 0)
 
     def share(self, answer_id: str, owner: str, events: Events) -> bool:
         """Store events of an answer that is generated, which is not overdue now. Returns whether it may go on."""
@@ -225,15 +220,14 @@ class AnswerStore:
         with self._file.transaction() as db:
             parent = self._number(db, previous, owner, self._file.oldest, "complete") if previous else None
             if previous and parent is None:
-                raise unknown_previous(previous_field(request), previous)
+                raise unknown_previous(request)
             number = self._put(db, answer_id, owner, parent, stored)
             self._add_events(db, number, events)
             db.executemany(
                 "INSERT OR REPLACE INTO items VALUES (?, ?, ?, ?, ?)",
                 [(owner, item, number, *at) for item, *at in items],
             )
-            self._make_room(db, number)
-            self._file.check_size(db, owner, number)
+            self._file.make_room(db, owner, number)
 
     def expand(self, request: ModelRequest, *, owner: str = "") -> ModelRequest:
         """The full request: with the answer it continues and the items it refers to. The same object if there are none.
@@ -244,22 +238,16 @@ class AnswerStore:
         if not previous and not any(map(has_references, request.messages)):
             return request
         earlier: list[Message] = []
-        if previous:
-            for kept in self._chain(previous, owner, partial(unknown_previous, previous_field(request))):
-                earlier += kept.input
-                if kept.output.parts:
-                    earlier.append(Message("assistant", kept.output.parts))
-        continued = continue_from(request, earlier)
-        if not any(map(has_references, continued.messages)):
-            return continued
-        messages = tuple(
-            self._resolved(message, owner) if has_references(message) else message for message in continued.messages
-        )
-        return mark_namespaces(structs.replace(continued, messages=messages))
+        for stored in self._chain(previous, owner, partial(unknown_previous, request)) if previous else ():
+            earlier += stored.input
+            if stored.output.parts:
+                earlier.append(Message("assistant", stored.output.parts))
+        own = structs.replace(request, messages=self._resolved(request.messages, owner))
+        return continue_from(own, self._resolved(earlier, owner))
 
     def chain(self, answer_id: str, *, owner: str = "") -> list[StoredResponse]:
         """A complete answer and all that it continues, the first one first. Raises `UnknownResponse`."""
-        return self._chain(answer_id, owner, unknown_answer)
+        return self._chain(answer_id, owner, partial(unknown_answer, answer_id))
 
     def _put(
         self, db: sqlite3.Connection, answer_id: str, owner: str, parent: int | None, stored: tuple[bytes, ...]
@@ -283,11 +271,11 @@ class AnswerStore:
             _delete(db, known)
         return number
 
-    def _chain(self, answer_id: str, owner: str, unknown: Callable[[str], UnknownResponse]) -> list[StoredResponse]:
+    def _chain(self, answer_id: str, owner: str, unknown: Callable[[], UnknownResponse]) -> list[StoredResponse]:
         # The error is made where it is raised: a variable that holds it keeps its traceback alive, and with it the request.
         rows = self._file.read(_CHAIN, {"owner": owner, "id": answer_id, "oldest": self._file.oldest})
         if not rows:
-            raise unknown(answer_id)
+            raise unknown()
         try:
             return [
                 StoredResponse(name, _messages.decode(own), _output.decode(output), body)
@@ -296,12 +284,17 @@ class AnswerStore:
         except msgspec.DecodeError as error:
             raise StoreDamaged(f"{self._file.path}: the response {answer_id} is damaged: {error}") from error
 
-    def _resolved(self, message: Message, owner: str) -> Message:
-        parts: list[Part] = []
+    def _resolved(self, messages: Iterable[Message], owner: str) -> tuple[Message, ...]:
+        """The messages, with the items that they refer to."""
+        return tuple(
+            structs.replace(message, parts=tuple(self._parts(message, owner))) if has_references(message) else message
+            for message in messages
+        )
+
+    def _parts(self, message: Message, owner: str) -> Iterator[Part]:
         for part in message.parts:
             item = item_reference(part)
-            parts += (part,) if item is None else self._item(item, owner)
-        return structs.replace(message, parts=tuple(parts))
+            yield from (part,) if item is None else self._item(item, owner)
 
     def _item(self, item: str, owner: str) -> Sequence[OutputPart]:
         find = (
@@ -317,18 +310,6 @@ class AnswerStore:
             )
         output, first, end = rows[0]
         return _output.decode(output).parts[first:end]
-
-    def _make_room(self, db: sqlite3.Connection, newest: int, place: str = HERE) -> None:
-        """Delete what has expired, and above the limit the oldest that no other builds on."""
-        expired = f"SELECT number FROM answers WHERE is_leaf AND {place} AND stored_at <= ? ORDER BY stored_at, number LIMIT 1"
-        for _ in range(_PURGED_AT_ONCE):
-            row = db.execute(expired, (self._file.oldest,)).fetchone()
-            if row is None:
-                break
-            drop_answer(db, row[0])
-        (count,) = db.execute(f"SELECT count(*) FROM answers WHERE {place}").fetchone()
-        while count > self._file.limit and (dropped := drop_oldest(db, newest, place=place)):
-            count -= dropped
 
     # Answers that only their provider stored.
 
@@ -349,7 +330,7 @@ class AnswerStore:
                 db.execute(f"DELETE FROM answers WHERE {THERE} AND owner = ? AND id = ?", (owner, answer_id))
                 place = answer.provider, answer.credential, answer.model
                 db.execute(insert, (owner, answer_id, self._file.clock(), *place))
-            self._make_room(db, 0, THERE)
+            self._file.make_room(db, None, place=THERE)
 
     async def aclose(self) -> None:
         """Write what is left, and close the file."""

@@ -27,13 +27,13 @@ from antiphon.wire.provenance import is_from
 from antiphon.wire.request import Message, ModelRequest
 
 FORMAT = "openai-responses"
-PREVIOUS_FIELDS = {"openai-responses": "previous_response_id", "gemini-interactions": "previous_interaction_id"}
-"""The field by which a request names what it continues, in formats whose server stores answers."""
 STATE_FIELDS = {
     "openai-responses": ("previous_response_id", "conversation"),
     "gemini-interactions": ("previous_interaction_id",),
 }
-"""The fields that name earlier messages which the gateway has stored."""
+"""The fields that name earlier messages which the gateway has stored, in formats whose server stores answers."""
+PREVIOUS_FIELDS = {name: fields[0] for name, fields in STATE_FIELDS.items()}
+"""The one that names the answer that a request continues."""
 _PART_KINDS: dict[str, tuple[type, ...]] = {
     "message": (Text, Refusal),
     "function_call": (ToolCallRequest,),
@@ -49,15 +49,14 @@ def should_store(request: ModelRequest) -> bool:
 
 def previous_response_id(request: ModelRequest) -> str:
     """The id of the response that a request continues, in any format; empty if there is none."""
-    native = request.native or {}
-    named = (native[origin].get(field) for origin, field in PREVIOUS_FIELDS.items() if origin in native)
-    return next((str(value) for value in named if value), "")
+    return _previous(request)[1]
 
 
-def previous_field(request: ModelRequest) -> str:
-    """The field by which a request names what it continues, in the client's format."""
+def _previous(request: ModelRequest) -> tuple[str, str]:
+    """The field in which a request names what it continues, and what it names there; empty if it names nothing."""
     native = request.native or {}
-    return next((name for origin, name in PREVIOUS_FIELDS.items() if native.get(origin, {}).get(name)), "")
+    named = ((field, native[origin].get(field)) for origin, field in PREVIOUS_FIELDS.items() if origin in native)
+    return next(((field, str(value)) for field, value in named if value), ("", ""))
 
 
 def continue_from(request: ModelRequest, earlier: Sequence[Message]) -> ModelRequest:
@@ -86,7 +85,9 @@ def unknown_answer(response_id: str) -> UnknownResponse:
     return UnknownResponse(f"Response with id '{response_id}' not found.")
 
 
-def unknown_previous(field: str, response_id: str) -> UnknownResponse:
+def unknown_previous(request: ModelRequest) -> UnknownResponse:
+    """What a request continues is not stored."""
+    field, response_id = _previous(request)
     if field != PREVIOUS_FIELDS[FORMAT]:
         return UnknownResponse(
             f"{field}: '{response_id}' not found; send the earlier steps in input", status=400, param=field

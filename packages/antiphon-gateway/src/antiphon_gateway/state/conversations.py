@@ -54,7 +54,7 @@ class ConversationStore:
                 (owner, name, now, now, msgspec.json.encode(metadata)),
             ).lastrowid
             _insert(db, number or 0, items)
-            self._file.check_size(db, owner)
+            self._file.make_room(db, owner)
         return StoredConversation(id=name, created_at=int(now), metadata=dict(metadata))
 
     def get(self, conversation_id: str, owner: str) -> StoredConversation:
@@ -100,7 +100,7 @@ class ConversationStore:
             number = self._row(db, conversation_id, owner)[0]
             db.execute("UPDATE conversations SET used = ? WHERE number = ?", (self._file.clock(), number))
             added = _insert(db, number, items)
-            self._file.check_size(db, owner)
+            self._file.make_room(db, owner)
             return added
 
     def delete_item(self, conversation_id: str, owner: str, item_id: str) -> StoredConversation:

@@ -21,6 +21,8 @@ SCHEMA = 5
 
 HERE, THERE = "status != 'upstream'", "status = 'upstream'"
 """The answers that are here, and those that only their provider stored. Each kind has an index, and makes room for its own."""
+_PURGED_AT_ONCE = 200
+"""Expired rows deleted with each stored one: each call stays short, and rows expire slower than they are deleted."""
 _ROW_BYTES = 256
 """What a row costs beside its content."""
 _COUNTED: Mapping[str, tuple[str, tuple[str, ...]]] = {
@@ -78,14 +80,43 @@ class StateFile(SqliteFile):
         """What was stored then, or before, has expired."""
         return self.clock() - self.seconds
 
-    def check_size(self, db: sqlite3.Connection, owner: str, newest: int = 0) -> None:
-        """Delete old answers until the limits of size hold, but not the one with the number `newest`.
+    def make_room(self, db: sqlite3.Connection, owner: str | None, newest: int = 0, place: str = HERE) -> None:
+        """Delete answers that have expired, and the oldest ones above the limits, but not the one with the number `newest`.
 
-        Raises `StateLimitReached` if that is not enough.
+        Raises `StateLimitReached` if that is not enough for what `owner` has stored; None: what was stored takes no room.
         """
-        if self.max_bytes:
-            _make_room(db, owner, self.max_bytes // 2 if self._is_shared() else self.max_bytes, newest)
-            _make_room(db, None, self.max_bytes, newest)
+        expired = f"SELECT number FROM answers WHERE is_leaf AND {place} AND stored_at <= ? ORDER BY stored_at, number LIMIT 1"
+        for _ in range(_PURGED_AT_ONCE):
+            row = db.execute(expired, (self.oldest,)).fetchone()
+            if row is None:
+                break
+            drop_answer(db, row[0])
+        (count,) = db.execute(f"SELECT count(*) FROM answers WHERE {place}").fetchone()
+        while count > self.limit and (dropped := self._drop_oldest(db, newest, place=place)):
+            count -= dropped
+        if self.max_bytes and owner is not None:
+            self._shrink(db, owner, self.max_bytes // 2 if self._is_shared() else self.max_bytes, newest)
+            self._shrink(db, None, self.max_bytes, newest)
+
+    def _shrink(self, db: sqlite3.Connection, owner: str | None, limit: int, newest: int) -> None:
+        find_used = "SELECT coalesce(sum(bytes), 0) FROM stored_bytes WHERE :owner IS NULL OR owner = :owner"
+        while (used := db.execute(find_used, {"owner": owner}).fetchone()[0]) > limit:
+            if not self._drop_oldest(db, newest, owner):
+                whose = "all clients" if owner is None else "this client"
+                raise StateLimitReached(
+                    f"stored responses and conversations of {whose} would have {used:,} bytes, more than {limit:,} "
+                    "(gateway.state_bytes); nothing was stored. Delete conversations or background responses, or raise it"
+                )
+
+    def _drop_oldest(self, db: sqlite3.Connection, newest: int, owner: str | None = None, place: str = HERE) -> int:
+        """Remove the oldest answer, of one owner or of all, that no other continues, and that is neither `newest` nor generated
+        now. Returns the number of removed rows."""
+        find = (
+            f"SELECT number FROM answers WHERE is_leaf AND {place} AND (status != 'running' OR deadline <= ?3)"
+            " AND number != ?2 AND (?1 IS NULL OR owner = ?1) ORDER BY stored_at, number LIMIT 1"
+        )
+        oldest = db.execute(find, (owner, newest, self.clock())).fetchone()
+        return 0 if oldest is None else drop_answer(db, oldest[0])
 
 
 def drop_answer(db: sqlite3.Connection, number: int) -> int:
@@ -103,27 +134,6 @@ def drop_answer(db: sqlite3.Connection, number: int) -> int:
         if not db.execute("SELECT is_deleted FROM answers WHERE number = ?", (parent,)).fetchone()[0]:
             return dropped
         number = parent
-
-
-def drop_oldest(db: sqlite3.Connection, newest: int, owner: str | None = None, place: str = HERE) -> int:
-    """Remove the oldest answer, of one owner or of all, that no other continues and that is not `newest`; 0 if there is none."""
-    find = (
-        f"SELECT number FROM answers WHERE is_leaf AND {place} AND status != 'running' AND number != :newest"
-        " AND (:owner IS NULL OR owner = :owner) ORDER BY stored_at, number LIMIT 1"
-    )
-    oldest = db.execute(find, {"owner": owner, "newest": newest}).fetchone()
-    return 0 if oldest is None else drop_answer(db, oldest[0])
-
-
-def _make_room(db: sqlite3.Connection, owner: str | None, limit: int, newest: int) -> None:
-    find_used = "SELECT coalesce(sum(bytes), 0) FROM stored_bytes WHERE :owner IS NULL OR owner = :owner"
-    while (used := db.execute(find_used, {"owner": owner}).fetchone()[0]) > limit:
-        if not drop_oldest(db, newest, owner):
-            whose = "all clients" if owner is None else "this client"
-            raise StateLimitReached(
-                f"stored responses and conversations of {whose} would have {used:,} bytes, more than {limit:,} "
-                "(gateway.state_bytes); nothing was stored. Delete conversations or background responses, or raise it"
-            )
 
 
 def _count_rows() -> str:

@@ -105,6 +105,17 @@ def test_old_answers_make_room_and_one_client_has_half() -> None:
         assert is_known(state, "third"), "nothing was deleted for what was not stored"
 
 
+def test_an_answer_whose_process_died_makes_room() -> None:
+    now = [1000.0]
+    with answer_store(**LIMIT, clock=lambda: now[0]) as state:
+        state.begin("died", "a", b"", b"x" * 60_000)
+        with pytest.raises(StateLimitReached, match="of this client"):
+            state.begin("next", "a", b"", b"x" * 60_000)
+        now[0] += 11
+        state.begin("next", "a", b"", b"x" * 60_000)
+        assert (is_known(state, "died"), is_known(state, "next")) == (False, True)
+
+
 def test_conversations_and_background_answers_are_refused_above_the_limit() -> None:
     file = StateFile(**LIMIT)
     conversations = ConversationStore(file)

@@ -199,6 +199,16 @@ def test_websocket_generate_false(gateway: Rig, connection: Connection) -> None:
     assert output_text(last) == "The word is tin. | Which?"
 
 
+def test_a_warm_up_begins_with_its_conversation(gateway: Rig, connection: Connection) -> None:
+    with gateway.client() as client:
+        items = [{"role": "user", "content": "The word is tin."}]
+        conversation = client.post("/v1/conversations", {"items": items}).json["id"]
+    warm = connection.ask("to-gemini", "Listen.", generate=False, conversation=conversation)
+    gateway.upstreams["gemini"].answer = recall
+    last = connection.ask("to-gemini", "Which?", previous_response_id=warm["response"]["id"])
+    assert output_text(last) == "The word is tin. | Listen. | Which?"
+
+
 def test_websocket_compact_new_chain(gateway: Rig, connection: Connection) -> None:
     gateway.upstreams["anthropic"].answer = lambda _: text_answer("They chose slate.")
     with gateway.client() as client:
