@@ -34,7 +34,6 @@ from antiphon_gateway.generate.relay import Relay
 from antiphon_gateway.runtime.body_fields import query_number, with_requested_model
 from antiphon_gateway.runtime.metered import Handler, MeteredRequest
 from antiphon_gateway.state.answers import StoredAnswer, StoredResponse
-from antiphon_gateway.state.background import BackgroundAnswer, overdue
 from antiphon_gateway.state.continuing import (
     FORMAT,
     own_messages,
@@ -43,7 +42,7 @@ from antiphon_gateway.state.continuing import (
     unknown_answer,
 )
 from antiphon_gateway.state.conversations import complete_item
-from antiphon_gateway.state.generated import SHAPES, AnswerShape
+from antiphon_gateway.state.generated import SHAPES
 from antiphon_gateway.threads import STATE
 
 INTERACTIONS = "gemini-interactions"
@@ -52,26 +51,18 @@ _DEFAULT_LIMIT, _MAX_LIMIT = 20, 100
 
 
 class FoundAnswer:
-    """The answer that a request names: what is `stored` of it, and the one that is generated in this process, if any."""
+    """The answer that a request names: what is known of it now."""
 
-    def __init__(self, metered: MeteredRequest, stored: StoredAnswer, live: BackgroundAnswer | None) -> None:
+    def __init__(self, metered: MeteredRequest, stored: StoredAnswer) -> None:
         self.metered = metered
         self.stored = stored
-        self.live = live
         self.key = metered.key.name, stored.id
-
-    @property
-    def body(self) -> bytes:
-        """Its object as it is now."""
-        if self.live is not None:
-            return self.live.body
-        return self.stored.body if self.stored.status != "overdue" else overdue(self._shape, self.stored.body)
 
     async def events(self, after: int) -> Response:
         """Its events after the one with index `after`. Raises `WireError` if it has none."""
         store, (owner, answer_id) = self.metered.services.answers, self.key
-        has_more = self.live is not None or self.stored.status == "running"
-        if not has_more and not await STATE.run(store.events, answer_id, owner, -1):
+        has_ended = self.stored.status in ("complete", "ended")
+        if has_ended and not await STATE.run(store.events, answer_id, owner, -1):
             raise WireError(
                 f"stream: '{answer_id}' was not created with background: true, or ended too long ago; get it without stream"
             )
@@ -93,14 +84,14 @@ class FoundAnswer:
     async def cancel(self) -> bytes | None:
         """Cancel it and return its object; None if it was complete already."""
         services, (owner, answer_id) = self.metered.services, self.key
-        if await services.background.cancel(self.key):
-            return self.body
+        if (cancelled := await services.background.cancel(self.key)) is not None:
+            return cancelled
         if self.stored.status == "complete":
             return None
         if self.stored.status != "running":
-            return self.body
+            return self.stored.body
         await STATE.run(services.answers.request_cancel, answer_id, owner)
-        return self._shape.ended(self.stored.body, "cancelled", None)
+        return SHAPES[self.metered.endpoint.format](answer_id, b"").ended(self.stored.body, "cancelled", None)
 
     async def delete(self) -> None:
         """Delete it, and cancel it if it is running. Raises `UnknownResponse`."""
@@ -109,10 +100,6 @@ class FoundAnswer:
         services.background.forget(self.key)
         await STATE.run(services.answers.delete, answer_id, owner)
 
-    @property
-    def _shape(self) -> AnswerShape:
-        return SHAPES[self.metered.endpoint.format](self.stored.id, b"")
-
 
 def of_answer(handler: Callable[[FoundAnswer], Awaitable[Response]]) -> Handler:
     """A handler for a stored answer, by one for what was found. An answer that only its provider has is asked for there."""
@@ -120,11 +107,9 @@ def of_answer(handler: Callable[[FoundAnswer], Awaitable[Response]]) -> Handler:
     @wraps(handler)
     async def handle(context: MeteredRequest) -> Response:
         answer_id, format_name = context.endpoint.resource, context.endpoint.format
-        # Looked for here first: once it is not here, the store has all of it.
-        live = context.services.background.get((context.key.name, answer_id))
-        stored = await STATE.run(context.services.answers.find, answer_id, context.key.name)
+        stored = await context.services.background.find((context.key.name, answer_id), format_name)
         if stored is not None and not stored.provider:
-            return await handler(FoundAnswer(context, stored, live))
+            return await handler(FoundAnswer(context, stored))
         provider = context.loaded.providers.get(stored.provider) if stored is not None else None
         if stored is not None and provider is not None and provider.format == format_name:
             return await _ask(context, stored, provider)
@@ -147,7 +132,7 @@ async def handle_get_response(answer: FoundAnswer) -> Response:
     if query.get("stream") == "true":
         after = query_number(query, "starting_after", -1, least=0, expected="the sequence_number of an event")
         return await answer.events(after)
-    return Response.json(answer.body)
+    return Response.json(answer.stored.body)
 
 
 @of_answer
@@ -163,8 +148,8 @@ async def handle_cancel_response(answer: FoundAnswer) -> Response:
     cancelled = await answer.cancel()
     if cancelled is not None:
         return Response.json(cancelled)
-    if msgspec.json.decode(answer.body).get("background") is True:
-        return Response.json(answer.body)  # it was complete before the client knew
+    if msgspec.json.decode(answer.stored.body).get("background") is True:
+        return Response.json(answer.stored.body)  # it was complete before the client knew
     raise WireError("only responses created with background: true can be cancelled")
 
 
@@ -235,10 +220,10 @@ async def handle_get_interaction(answer: FoundAnswer) -> Response:
         after = query_number(query, "last_event_id", -1, least=0, expected="the event_id of an event")
         return await answer.events(after)
     if query.get("include_input") != "true":
-        return Response.json(answer.body)
+        return Response.json(answer.stored.body)
     messages = (await answer.chain())[-1].input
     steps = formats[INTERACTIONS].write_request(ModelRequest(messages=messages)).body["input"]
-    return Response.json({**msgspec.json.decode(answer.body), "input": steps})
+    return Response.json({**msgspec.json.decode(answer.stored.body), "input": steps})
 
 
 @of_answer
@@ -251,7 +236,7 @@ async def handle_delete_interaction(answer: FoundAnswer) -> Response:
 @of_answer
 async def handle_cancel_interaction(answer: FoundAnswer) -> Response:
     """Cancel an interaction that is generated in the background; one that is complete comes back as it is."""
-    return Response.json(await answer.cancel() or answer.body)
+    return Response.json(await answer.cancel() or answer.stored.body)
 
 
 # Answers that only their provider has.

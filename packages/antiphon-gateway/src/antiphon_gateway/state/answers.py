@@ -84,8 +84,6 @@ class StoredAnswer(Struct, frozen=True):
     status: Status
     body: bytes = b""
     request: bytes = b""
-    is_cancelled: bool = False
-    """A client asked for it, perhaps at another worker."""
     provider: str = ""
     credential: str = ""
     model: str = ""
@@ -105,16 +103,15 @@ class AnswerStore:
         if pending is not None:
             return pending
         find = (
-            "SELECT status, deadline, body, request, is_cancelled, provider, credential, model"
+            "SELECT status, deadline, body, request, provider, credential, model"
             f" FROM answers WHERE {_KNOWN} AND stored_at > :oldest"
         )
         rows = self._file.read(find, {"owner": owner, "id": answer_id, "oldest": self._file.oldest})
         if not rows:
             return None
-        status, deadline, body, request, is_cancelled, provider, credential, model = rows[0]
-        if status == "running" and deadline <= self._file.clock():
-            status = "overdue"
-        return StoredAnswer(answer_id, status, body, request, bool(is_cancelled), provider, credential, model)
+        status, deadline, *known = rows[0]
+        is_overdue = status == "running" and deadline <= self._file.clock()
+        return StoredAnswer(answer_id, "overdue" if is_overdue else status, *known)
 
     def delete(self, answer_id: str, owner: str = "") -> None:
         """Delete an answer. Those that build on it keep its content. Raises `UnknownResponse`."""

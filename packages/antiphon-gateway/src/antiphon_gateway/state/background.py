@@ -14,6 +14,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from typing import TypeAlias
 
+from msgspec import structs
+
 from antiphon.errors import AntiphonError
 from antiphon.http.body import Hold
 from antiphon.http.messages import Response
@@ -21,7 +23,7 @@ from antiphon.wire import Format
 from antiphon.wire.output import ProviderError
 from antiphon.wire.streams.sse import SseEvent, SseReader
 from antiphon_gateway.errors import overloaded
-from antiphon_gateway.state.answers import EVENT_SECONDS, AnswerStore, Events
+from antiphon_gateway.state.answers import EVENT_SECONDS, AnswerStore, Events, StoredAnswer
 from antiphon_gateway.state.generated import SHAPES, AnswerShape, GeneratedAnswer, encode_event
 from antiphon_gateway.threads import STATE
 
@@ -29,6 +31,7 @@ logger = logging.getLogger("antiphon.gateway")
 
 SHARE_SECONDS = 0.5
 """How often a worker shares an answer with other workers, and they look for its events."""
+_OVERDUE = ProviderError("the process that generated this answer has ended", "server")
 
 AnswerKey: TypeAlias = tuple[str, str]
 """The owner and the id of an answer."""
@@ -116,11 +119,6 @@ class BackgroundAnswer(GeneratedAnswer):
         self.change = asyncio.Event()
 
 
-def overdue(shape: AnswerShape, body: bytes) -> bytes:
-    """The object of an answer whose process died; `body` is what is stored of it."""
-    return shape.ended(body, "failed", ProviderError("the process that generated this answer has ended", "server"))
-
-
 class BackgroundAnswers:
     """The answers that this process generates, by owner and id."""
 
@@ -141,9 +139,17 @@ class BackgroundAnswers:
         self._answers[answer.key] = answer
         answer.task = asyncio.create_task(self._run(answer, respond, seconds))
 
-    def get(self, key: AnswerKey) -> BackgroundAnswer | None:
-        """An answer that is generated here; None if it is not, or if the store has all of it."""
-        return self._answers.get(key)
+    async def find(self, key: AnswerKey, format_name: str) -> StoredAnswer | None:
+        """What is known of an answer as it is now: also one that is not in the background. One whose process died has failed."""
+        owner, answer_id = key
+        answer = self._answers.get(key)  # before the store is asked: once it is not here, that has all of it
+        stored = await STATE.run(self._store.find, answer_id, owner)
+        if stored is not None and answer is not None:
+            return structs.replace(stored, body=answer.body)
+        if stored is not None and stored.status == "overdue":
+            shape = SHAPES[format_name](answer_id, b"")
+            return structs.replace(stored, body=shape.ended(stored.body, "failed", _OVERDUE))
+        return stored
 
     async def follow(self, key: AnswerKey, after: int, wire: Format, silence: float) -> AsyncIterator[bytes]:
         """The events of an answer after the one with index `after`, those to come included, from here or another worker.
@@ -175,21 +181,21 @@ class BackgroundAnswers:
     async def _stored_events(self, key: AnswerKey, position: int, wire: Format) -> tuple[list[bytes], bool]:
         """The stored events of an answer from a position on, and whether there will be no more."""
         owner, answer_id = key
-        stored = await STATE.run(self._store.find, answer_id, owner)  # first: at its end all events are stored
+        stored = await self.find(key, wire.name)  # before its events: at its end all of them are stored
         events = await STATE.run(self._store.events, answer_id, owner, position - 1)
         if stored is not None and stored.status == "overdue":
-            shape = SHAPES[wire.name](answer_id, b"")
-            events.append(encode_event(shape.end_event(overdue(shape, stored.body), position + len(events))))
+            end = SHAPES[wire.name](answer_id, b"").end_event(stored.body, position + len(events))
+            events.append(encode_event(end))
         return events, stored is None or stored.status != "running"
 
-    async def cancel(self, key: AnswerKey) -> bool:
-        """Cancel an answer, and wait until it has ended. Returns whether it was running in this process."""
+    async def cancel(self, key: AnswerKey) -> bytes | None:
+        """Cancel an answer, and wait until it has ended. Returns its object; None if it was not running in this process."""
         answer = self._answers.get(key)
         if answer is None or answer.task.done():
-            return False
+            return None
         answer.end("cancelled")
         await asyncio.wait({answer.task})
-        return True
+        return answer.body
 
     def forget(self, key: AnswerKey) -> None:
         """Drop an answer that has ended."""

@@ -54,7 +54,6 @@ class StateFile(SqliteFile):
         timeout: float = 5.0,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self.is_in_memory = not os.fspath(path)
         self.seconds = seconds
         self.limit = limit
         self.max_bytes = max_bytes

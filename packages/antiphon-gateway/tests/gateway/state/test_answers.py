@@ -448,7 +448,7 @@ def test_an_answer_is_one_row_from_its_beginning_to_its_end(state: WritingStore)
     state.finish("resp_1", "ann", b"too late", (3, [b"too late"]))
     state.request_cancel("resp_1", "ann")
     assert state.share("resp_1", "ann", (0, [b"one"])), "it is complete"
-    assert state.find("resp_1", "ann") == StoredAnswer("resp_1", "complete", b"{}", is_cancelled=True)
+    assert state.find("resp_1", "ann") == StoredAnswer("resp_1", "complete", b"{}")
     assert state.events("resp_1", "ann", 0) == [b"two", b"end"]
     assert len(state) == 1
     state.delete("resp_1", "ann")
