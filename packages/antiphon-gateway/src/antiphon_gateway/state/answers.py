@@ -38,15 +38,13 @@ from antiphon_gateway.state.continuing import (
     unknown_answer,
     unknown_previous,
 )
-from antiphon_gateway.state.file import THERE, StateFile, drop_answer
+from antiphon_gateway.state.file import ALIVE, THERE, StateFile, drop_answer, is_alive
 from antiphon_gateway.threads import STATE
 
 logger = logging.getLogger("antiphon.gateway")
 
 EVENT_SECONDS = 3600.0
 """How long an event of an answer that has ended can be followed."""
-OVERDUE_SECONDS = 10.0
-"""How long a process may be silent about an answer that it generates. It may have to wait for the file for half of that."""
 _KNOWN = "owner = :owner AND id = :id AND NOT is_deleted"
 _CHAIN = f"""
 WITH RECURSIVE chain (number, parent, depth) AS (
@@ -102,16 +100,13 @@ class AnswerStore:
         pending = self._pending.get((owner, answer_id))
         if pending is not None:
             return pending
+        is_overdue = f"status = 'running' AND NOT {is_alive('answers.number')}"
         find = (
-            "SELECT status, deadline, body, request, provider, credential, model"
+            f"SELECT CASE WHEN {is_overdue} THEN 'overdue' ELSE status END, body, request, provider, credential, model"
             f" FROM answers WHERE {_KNOWN} AND stored_at > :oldest"
         )
-        rows = self._file.read(find, {"owner": owner, "id": answer_id, "oldest": self._file.oldest})
-        if not rows:
-            return None
-        status, deadline, *known = rows[0]
-        is_overdue = status == "running" and deadline <= self._file.clock()
-        return StoredAnswer(answer_id, "overdue" if is_overdue else status, *known)
+        rows = self._file.read(find, {"owner": owner, "id": answer_id, **self._file.times})
+        return StoredAnswer(answer_id, *rows[0]) if rows else None
 
     def delete(self, answer_id: str, owner: str = "") -> None:
         """Delete an answer. Those that build on it keep its content. Raises `UnknownResponse`."""
@@ -134,50 +129,55 @@ class AnswerStore:
 
     def begin(self, answer_id: str, owner: str, body: bytes, request: bytes = b"") -> None:
         """Store the object of an answer that starts, and its request. Raises `StateLimitReached`."""
-        now = self._file.clock()
         insert = (
-            "INSERT INTO answers (owner, id, stored_at, status, deadline, body, request, input, output)"
-            " VALUES (?, ?, ?, 'running', ?, ?, ?, x'', x'')"
+            "INSERT INTO answers (owner, id, stored_at, status, body, request, input, output)"
+            " VALUES (?, ?, ?, 'running', ?, ?, x'', x'')"
         )
         with self._file.transaction() as db:
-            expired = (
-                "DELETE FROM answer_events WHERE stored_at <= ?"
-                " AND NOT EXISTS (SELECT 1 FROM answers WHERE number = answer AND deadline > ?)"
-            )
-            db.execute(expired, (now - EVENT_SECONDS, now))
-            number = db.execute(insert, (owner, answer_id, now, now + OVERDUE_SECONDS, body, request)).lastrowid
-            self._file.make_room(db, owner, number or 0)
+            expired = f"DELETE FROM answer_events WHERE stored_at <= :oldest AND NOT {is_alive('answer_events.answer')}"
+            db.execute(expired, self._event_times)
+            number = db.execute(insert, (owner, answer_id, self._file.clock(), body, request)).lastrowid or 0
+            self._add_events(db, number, (ALIVE, [b""]))
+            self._file.make_room(db, owner, number)
 
     def share(self, answer_id: str, owner: str, events: Events) -> bool:
         """Store events of an answer that is generated, which is not overdue now. Returns whether it may go on."""
         with self._file.transaction() as db:
-            known = {"owner": owner, "id": answer_id, "deadline": self._file.clock() + OVERDUE_SECONDS}
-            db.execute(f"UPDATE answers SET deadline = :deadline WHERE {_KNOWN} AND status = 'running'", known)
-            row = db.execute(f"SELECT number, status, is_cancelled FROM answers WHERE {_KNOWN}", known).fetchone()
+            find = f"SELECT number, status, is_cancelled FROM answers WHERE {_KNOWN}"
+            row = db.execute(find, {"owner": owner, "id": answer_id}).fetchone()
             if row is None:
                 return False
             number, status, is_cancelled = row
+            # That of the answer would write its request again.
+            alive = "UPDATE answer_events SET stored_at = ? WHERE answer = ? AND number = ?"
+            db.execute(alive, (self._file.clock(), number, ALIVE))
             self._add_events(db, number, events)
             return status != "running" or not is_cancelled
 
     def events(self, answer_id: str, owner: str, after: int) -> list[bytes]:
         """The stored events of an answer after the one with index `after`."""
         find = (
-            "SELECT event FROM answer_events e JOIN answers a ON a.number = e.answer"
-            f" WHERE {_KNOWN} AND e.number > :after AND (e.stored_at > :oldest OR deadline > :now) ORDER BY e.number"
+            f"SELECT event FROM answer_events e JOIN answers a ON a.number = e.answer WHERE {_KNOWN} AND e.number > :after"
+            f" AND (e.stored_at > :oldest OR {is_alive('e.answer')}) ORDER BY e.number"
         )
-        now = self._file.clock()
-        times = {"now": now, "oldest": now - EVENT_SECONDS}
-        return [event for (event,) in self._file.read(find, {"owner": owner, "id": answer_id, "after": after, **times})]
+        known = {"owner": owner, "id": answer_id, "after": after, **self._event_times}
+        return [event for (event,) in self._file.read(find, known)]
+
+    @property
+    def _event_times(self) -> dict[str, float]:
+        return {**self._file.times, "oldest": self._file.clock() - EVENT_SECONDS}
 
     def finish(self, answer_id: str, owner: str, body: bytes, events: Events = NO_EVENTS) -> None:
         """An answer that ran has ended. `body` is its object, and `events` are its last ones, unless a complete one is stored."""
         with self._file.transaction() as db:
             number = self._number(db, answer_id, owner, status="running")
             if number is not None:
-                self._add_events(db, number, events)
-                ended = "UPDATE answers SET status = 'ended', deadline = 0, body = ? WHERE number = ?"
-                db.execute(ended, (body, number))
+                self._end_events(db, number, events)
+                db.execute("UPDATE answers SET status = 'ended', body = ? WHERE number = ?", (body, number))
+
+    def _end_events(self, db: sqlite3.Connection, answer: int, last: Events) -> None:
+        self._add_events(db, answer, last)
+        db.execute("DELETE FROM answer_events WHERE answer = ? AND number = ?", (answer, ALIVE))
 
     def _add_events(self, db: sqlite3.Connection, answer: int, events: Events) -> None:
         now = self._file.clock()
@@ -219,7 +219,7 @@ class AnswerStore:
             if previous and parent is None:
                 raise unknown_previous(request)
             number = self._put(db, answer_id, owner, parent, stored)
-            self._add_events(db, number, events)
+            self._end_events(db, number, events)
             db.executemany(
                 "INSERT OR REPLACE INTO items VALUES (?, ?, ?, ?, ?)",
                 [(owner, item, number, *at) for item, *at in items],
@@ -255,8 +255,8 @@ class AnswerStore:
         running = self._number(db, answer_id, owner, status="running")
         if running is not None:
             fill = (
-                "UPDATE answers SET parent = ?, stored_at = ?, status = 'complete', deadline = 0, request = x'', input = ?,"
-                " output = ?, body = ? WHERE number = ?"
+                "UPDATE answers SET parent = ?, stored_at = ?, status = 'complete', request = x'', input = ?, output = ?,"
+                " body = ? WHERE number = ?"
             )
             db.execute(fill, (parent, now, *stored, running))
             return running

@@ -21,6 +21,10 @@ SCHEMA = 5
 
 HERE, THERE = "status != 'upstream'", "status = 'upstream'"
 """The answers that are here, and those that only their provider stored. Each kind has an index, and makes room for its own."""
+OVERDUE_SECONDS = 10.0
+"""How long a process may be silent about an answer that it generates. It may have to wait for the file for half of that."""
+ALIVE = -1
+"""The number of the row among the events of an answer that says when its process was last alive. Its end removes it."""
 _PURGED_AT_ONCE = 200
 """Expired rows deleted with each stored one: each call stays short, and rows expire slower than they are deleted."""
 _ROW_BYTES = 256
@@ -79,6 +83,11 @@ class StateFile(SqliteFile):
         """What was stored then, or before, has expired."""
         return self.clock() - self.seconds
 
+    @property
+    def times(self) -> dict[str, float]:
+        """The parameters of statements with `is_alive`, or that leave out what has expired."""
+        return {"oldest": self.oldest, "alive": self.clock() - OVERDUE_SECONDS}
+
     def make_room(self, db: sqlite3.Connection, owner: str | None, newest: int = 0, place: str = HERE) -> None:
         """Delete answers that have expired, and the oldest ones above the limits, but not the one with the number `newest`.
 
@@ -90,7 +99,10 @@ class StateFile(SqliteFile):
             if row is None:
                 break
             drop_answer(db, row[0])
-        (count,) = db.execute(f"SELECT count(*) FROM answers WHERE {place}").fetchone()
+        # Counted with indexes: the status of a row is behind all of its content.
+        (count,) = db.execute(f"SELECT count(*) FROM answers WHERE {THERE}").fetchone()
+        if place == HERE:
+            count = db.execute("SELECT count(*) FROM answers").fetchone()[0] - count
         while count > self.limit and (dropped := self._drop_oldest(db, newest, place=place)):
             count -= dropped
         if self.max_bytes and owner is not None:
@@ -111,11 +123,16 @@ class StateFile(SqliteFile):
         """Remove the oldest answer, of one owner or of all, that no other continues, and that is neither `newest` nor generated
         now. Returns the number of removed rows."""
         find = (
-            f"SELECT number FROM answers WHERE is_leaf AND {place} AND (status != 'running' OR deadline <= ?3)"
-            " AND number != ?2 AND (?1 IS NULL OR owner = ?1) ORDER BY stored_at, number LIMIT 1"
+            f"SELECT number FROM answers WHERE is_leaf AND {place} AND number != :newest AND (:owner IS NULL OR owner = :owner)"
+            f" AND (status != 'running' OR NOT {is_alive('answers.number')}) ORDER BY stored_at, number LIMIT 1"
         )
-        oldest = db.execute(find, (owner, newest, self.clock())).fetchone()
+        oldest = db.execute(find, {"owner": owner, "newest": newest, **self.times}).fetchone()
         return 0 if oldest is None else drop_answer(db, oldest[0])
+
+
+def is_alive(answer: str) -> str:
+    """The condition that an answer, whose number is in that column, is being generated."""
+    return f"EXISTS (SELECT 1 FROM answer_events p WHERE p.answer = {answer} AND p.number = {ALIVE} AND p.stored_at > :alive)"
 
 
 def drop_answer(db: sqlite3.Connection, number: int) -> int:
@@ -225,7 +242,7 @@ CREATE TABLE answers (
     output       BLOB NOT NULL,
     body         BLOB NOT NULL,
     status       TEXT NOT NULL DEFAULT 'complete',
-    deadline     REAL NOT NULL DEFAULT 0,
+    deadline     REAL NOT NULL DEFAULT 0,      -- of versions before; nothing reads it
     is_cancelled INTEGER NOT NULL DEFAULT 0,
     request      BLOB NOT NULL DEFAULT x'',
     provider     TEXT NOT NULL DEFAULT '',
@@ -242,7 +259,7 @@ CREATE INDEX item_homes ON items (number);
     + _STORED_BYTES
     + _count_changes(*_COUNTED)
 )
-"""The tables of a new file. An answer is `running` until its `deadline`, then `complete`, or `ended` without being so. One
+"""The tables of a new file. An answer is `running`, then `complete`, or `ended` without being so. One
 that is `upstream` is stored by its provider; the row says where: provider, name of the key, and the model that was asked for."""
 
 # Migrations of older files, each in one transaction. A process of the version before that has the file open gets errors for

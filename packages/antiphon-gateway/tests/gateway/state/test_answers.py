@@ -527,7 +527,8 @@ def test_a_file_of_the_version_before_has_everything(tmp_path: Path) -> None:
         )
         assert running is not None
         assert ended is not None
-        assert (running.status, running.body) == ("running", b'{"status": "in_progress"}')
+        assert running.status == "overdue", "its process cannot write to the file any more"
+        assert running.body == b'{"status": "in_progress"}'
         assert b"Go on." in running.request
         assert state.events("resp_run", "ann", 0) == [b"data: 1\n\n"]
         assert (ended.status, ended.body) == ("ended", b'{"status": "cancelled"}')

@@ -13,7 +13,7 @@ from msgspec import structs
 from antiphon.parts import Text
 from antiphon.wire.output import ModelOutput
 from antiphon.wire.request import Message, ModelRequest
-from antiphon_gateway.state.answers import AnswerStore, StoredAnswer
+from antiphon_gateway.state.answers import NO_EVENTS, AnswerStore, StoredAnswer
 from antiphon_gateway.state.conversations import ConversationStore
 from antiphon_gateway.state.file import StateFile, StateLimitReached
 from gateway.rig import FAST, rig
@@ -114,6 +114,36 @@ def test_an_answer_whose_process_died_makes_room() -> None:
         now[0] += 11
         state.begin("next", "a", b"", b"x" * 60_000)
         assert (is_known(state, "died"), is_known(state, "next")) == (False, True)
+
+
+@pytest.mark.parametrize("where", ["status != 'upstream'", "status = 'upstream'"])
+def test_what_is_stored_is_not_read_to_store_more(tmp_path: Path, where: str) -> None:
+    """The status of a row is behind its content: a store took longer with every byte that was stored before."""
+    with answer_store(tmp_path / "state.db") as state:
+        statements: list[str] = []
+        with state.file.transaction() as db:
+            db.set_trace_callback(statements.append)
+            state.file.make_room(db, None, place=where)
+            db.set_trace_callback(None)
+            plans = [
+                line
+                for statement in statements
+                for *_, line in db.execute(f"EXPLAIN QUERY PLAN {statement}")
+                if line.startswith("SCAN") and "INDEX" not in line
+            ]
+    assert statements
+    assert plans == []
+
+
+def test_a_sign_of_life_does_not_write_the_request_again(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    with answer_store(path) as state:
+        state.begin("a1", "owner", b"{}", b"x" * 2_000_000)
+        with closing(sqlite3.connect(path)) as db:
+            db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        for _ in range(3):
+            state.share("a1", "owner", NO_EVENTS)
+        assert Path(f"{path}-wal").stat().st_size < 200_000
 
 
 def test_conversations_and_background_answers_are_refused_above_the_limit() -> None:
