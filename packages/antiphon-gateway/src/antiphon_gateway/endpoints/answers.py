@@ -74,9 +74,10 @@ class FoundAnswer:
         One that is not complete has the input of its request, and no output. Raises `UnknownResponse`.
         """
         store, (owner, answer_id) = self.metered.services.answers, self.key
-        if not self.stored.request:
+        asked = await STATE.run(store.request, answer_id, owner)
+        if not asked:
             return await STATE.run(store.chain, answer_id, owner=owner)
-        request = formats[self.metered.endpoint.format].read_request(self.stored.request)
+        request = formats[self.metered.endpoint.format].read_request(asked)
         previous = previous_response_id(request)
         earlier = await STATE.run(store.chain, previous, owner=owner) if previous else []
         return [*earlier, StoredResponse(answer_id, own_messages(request), ModelOutput(), self.stored.body)]

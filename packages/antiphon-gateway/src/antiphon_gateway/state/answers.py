@@ -72,7 +72,7 @@ class StoredResponse(Struct, frozen=True):
 
 
 class StoredAnswer(Struct, frozen=True):
-    """What is known of an answer. `body` is its object, and `request` the body of its request while it is not complete.
+    """What is known of an answer. `body` is its object.
 
     `overdue`: its process died before it was complete. One that is `upstream` is at that provider, and the key
     with the name `credential` gets it there; `model` is the one that the client asked for.
@@ -81,7 +81,6 @@ class StoredAnswer(Struct, frozen=True):
     id: str
     status: Status
     body: bytes = b""
-    request: bytes = b""
     provider: str = ""
     credential: str = ""
     model: str = ""
@@ -102,11 +101,16 @@ class AnswerStore:
             return pending
         is_overdue = f"status = 'running' AND NOT {is_alive('answers.number')}"
         find = (
-            f"SELECT CASE WHEN {is_overdue} THEN 'overdue' ELSE status END, body, request, provider, credential, model"
+            f"SELECT CASE WHEN {is_overdue} THEN 'overdue' ELSE status END, body, provider, credential, model"
             f" FROM answers WHERE {_KNOWN} AND stored_at > :oldest"
         )
         rows = self._file.read(find, {"owner": owner, "id": answer_id, **self._file.times})
         return StoredAnswer(answer_id, *rows[0]) if rows else None
+
+    def request(self, answer_id: str, owner: str) -> bytes:
+        """The body of the request for an answer that is not complete; empty if it is."""
+        rows = self._file.read(f"SELECT request FROM answers WHERE {_KNOWN}", {"owner": owner, "id": answer_id})
+        return rows[0][0] if rows else b""
 
     def delete(self, answer_id: str, owner: str = "") -> None:
         """Delete an answer. Those that build on it keep its content. Raises `UnknownResponse`."""

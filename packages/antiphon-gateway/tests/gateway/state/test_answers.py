@@ -441,7 +441,8 @@ def test_openai_reads_and_deletes_what_is_kept() -> None:
 def test_an_answer_is_one_row_from_its_beginning_to_its_end(state: WritingStore) -> None:
     state.begin("resp_1", "ann", b"queued", b"{}")
     assert state.share("resp_1", "ann", (0, [b"one", b"two"]))
-    assert state.find("resp_1", "ann") == StoredAnswer("resp_1", "running", b"queued", b"{}")
+    assert state.find("resp_1", "ann") == StoredAnswer("resp_1", "running", b"queued")
+    assert state.request("resp_1", "ann") == b"{}"
     with pytest.raises(UnknownResponse):
         state.chain("resp_1", owner="ann")
     state.store("resp_1", asked("Hi."), text_output("Hello."), owner="ann", body=b"{}", events=(1, [b"two", b"end"]))
@@ -449,6 +450,7 @@ def test_an_answer_is_one_row_from_its_beginning_to_its_end(state: WritingStore)
     state.request_cancel("resp_1", "ann")
     assert state.share("resp_1", "ann", (0, [b"one"])), "it is complete"
     assert state.find("resp_1", "ann") == StoredAnswer("resp_1", "complete", b"{}")
+    assert state.request("resp_1", "ann") == b""
     assert state.events("resp_1", "ann", 0) == [b"two", b"end"]
     assert len(state) == 1
     state.delete("resp_1", "ann")
@@ -529,7 +531,7 @@ def test_a_file_of_the_version_before_has_everything(tmp_path: Path) -> None:
         assert ended is not None
         assert running.status == "overdue", "its process cannot write to the file any more"
         assert running.body == b'{"status": "in_progress"}'
-        assert b"Go on." in running.request
+        assert b"Go on." in state.request("resp_run", "ann")
         assert state.events("resp_run", "ann", 0) == [b"data: 1\n\n"]
         assert (ended.status, ended.body) == ("ended", b'{"status": "cancelled"}')
         assert upstream == structs.replace(THERE, id="resp_there")
