@@ -238,8 +238,8 @@ class GeneratedAnswer(ABC):
         self.end("failed", INTERNAL_ERROR)
 
     def _add(self, event: SseEvent) -> None:
+        self.on_event(event)  # which may end it instead
         self.number += 1
-        self.on_event(event)
 
     def _over(self) -> None:
         self.is_over = True

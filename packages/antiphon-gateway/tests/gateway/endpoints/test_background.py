@@ -256,6 +256,10 @@ def test_events_above_the_limit_end_an_answer_with_an_error() -> None:
         failed = client.get(path).json
         assert failed["status"] == "failed"
         assert "gateway.max_buffered_bytes" in failed["error"]["message"]
+        followed = SseReader().feed(client.get(f"{path}?stream=true").body)
+        events = [msgspec.json.decode(event.data) for event in followed]
+        assert [event["sequence_number"] for event in events] == list(range(len(events)))
+        assert events[-1]["response"] == failed
         assert client.request("DELETE", path).status == 200
         gateway.upstreams["anthropic"].answer = lambda _: text_answer("short")
         again = client.post("/v1/responses", {"model": "to-anthropic", "input": "Hi", "background": True}).json["id"]
