@@ -99,7 +99,7 @@ class StateFile(SqliteFile):
             if row is None:
                 break
             drop_answer(db, row[0])
-        # Counted with indexes: the status of a row is behind all of its content.
+        # Counted with indexes: the status of a row comes after all of its content.
         (count,) = db.execute(f"SELECT count(*) FROM answers WHERE {THERE}").fetchone()
         if place == HERE:
             count = db.execute("SELECT count(*) FROM answers").fetchone()[0] - count

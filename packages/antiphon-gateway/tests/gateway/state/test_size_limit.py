@@ -117,8 +117,8 @@ def test_an_answer_whose_process_died_makes_room() -> None:
 
 
 @pytest.mark.parametrize("where", ["status != 'upstream'", "status = 'upstream'"])
-def test_what_is_stored_is_not_read_to_store_more(tmp_path: Path, where: str) -> None:
-    """The status of a row is behind its content: a store took longer with every byte that was stored before."""
+def test_storing_reads_no_other_answers(tmp_path: Path, where: str) -> None:
+    """The status of a row comes after its content: to store took longer with every byte that was stored before."""
     with answer_store(tmp_path / "state.db") as state:
         statements: list[str] = []
         with state.file.transaction() as db:
