@@ -137,11 +137,12 @@ def test_the_last_event_of_a_stream_comes_after_the_answer_is_stored(
         store(*arguments, **named)
 
     monkeypatch.setattr(AnswerStore, "store", slow_store)
-    for event in client.create(model=f"to-{name}", input="Hi", stream=True):
-        if event.event_type == "interaction.completed":
-            assert client.get(id=event.interaction.id).output_text == "echo: Hi"
-            return
-    pytest.fail("the stream had no last event")
+    answers = [
+        client.get(id=event.interaction.id).output_text
+        for event in client.create(model=f"to-{name}", input="Hi", stream=True)
+        if event.event_type == "interaction.completed"
+    ]
+    assert answers == ["echo: Hi"]
 
 
 @pytest.mark.parametrize("name", FORMATS)
