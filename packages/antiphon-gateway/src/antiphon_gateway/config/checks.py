@@ -65,7 +65,7 @@ def check_config(config: Config, environ: Mapping[str, str]) -> list[Problem]:
         _check_unreachable([model.name for model in config.models]),
         *(_check_route(("models", number), each, known) for number, each in enumerate(config.models)),
         _check_overrides(config),
-        _check_parts(config, environ),
+        _check_services(config, environ),
     )
     return [Problem(path, reason) for path, reason in rows if reason]
 
@@ -138,8 +138,8 @@ def _check_overrides(config: Config) -> Rows:
             yield ("prices", number), f"states no price; set {', '.join(KINDS[:-1])} or {KINDS[-1]}"
 
 
-def _check_parts(config: Config, environ: Mapping[str, str]) -> Rows:
-    """What is neither of the gateway itself nor of a request."""
+def _check_services(config: Config, environ: Mapping[str, str]) -> Rows:
+    """The chat page, the cache doctor and the ledger."""
     if _refusal(parse_setting, config.chat.embedded_calls):
         yield ("chat", "embedded_calls"), "expected off, on, auto or prompt, or by model: 'ollama/*=prompt'"
     if config.cache_doctor.enabled:
