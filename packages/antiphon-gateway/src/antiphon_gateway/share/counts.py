@@ -19,7 +19,7 @@ import logging
 import time
 from abc import ABC, abstractmethod
 from calendar import monthrange
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import date
 from math import inf
@@ -43,8 +43,7 @@ class Exchanged(ABC, Generic[T]):
     def __init__(self) -> None:
         self._turn = asyncio.Lock()  # two exchanges at once would report the same usage twice
         self._waiting: dict[T, None] = {}
-        self._answer: asyncio.Future[bool] | None = None
-        self._task: asyncio.Task[None] | None = None
+        self._next: asyncio.Task[bool] | None = None  # an exchange that waits for its turn
 
     @abstractmethod
     async def _exchange(self, asked: list[T]) -> None:
@@ -52,41 +51,39 @@ class Exchanged(ABC, Generic[T]):
 
     async def aclose(self) -> None:
         """Wait for the exchange in progress."""
-        if self._task is not None:
-            await self._task
+        async with self._turn:
+            pass
 
     async def _ask(self, asked: Iterable[T]) -> bool:
         """Wait for an exchange about these; whether it was answered."""
         self._waiting.update(dict.fromkeys(asked))
-        if self._answer is None:
-            self._answer = asyncio.get_running_loop().create_future()
-        answer = self._answer
-        if self._task is None:
+        if self._next is None:
             # A task of its own: a client that disconnects must not cancel an exchange that others wait for.
-            self._task = asyncio.create_task(self._run())
-        return await asyncio.shield(answer)
+            self._next = asyncio.create_task(self._exchange_waiting())
+        return await asyncio.shield(self._next)
 
-    async def _exchange_now(self, asked: Iterable[T]) -> None:
-        """Exchange these now. Raises `SharedStoreUnavailable`."""
-        every = list(asked)
-        for start in range(0, len(every), _MAX_BATCH):
-            async with self._turn:
-                await self._exchange(every[start : start + _MAX_BATCH])
-
-    async def _run(self) -> None:
-        while self._answer is not None:
-            waiting, answer = self._waiting, self._answer
-            self._waiting, self._answer = {}, None
-            is_answered = False
+    async def _exchange_waiting(self) -> bool:
+        async with self._turn:
+            asked, self._waiting, self._next = list(self._waiting), {}, None
             try:
-                await self._exchange_now(waiting)
-                is_answered = True
+                for batch in _batches(asked):
+                    await self._exchange(batch)
             except SharedStoreUnavailable:
-                pass  # those who wait continue without it
+                return False  # those who wait continue without it
             except Exception:  # an error of ours must not block them
                 logger.exception("an exchange with the shared state failed")
-            answer.set_result(is_answered)
-        self._task = None
+                return False
+            return True
+
+    async def _exchange_now(self, asked: Iterable[T]) -> None:
+        """Exchange these now. Those who wait have their turn after each batch. Raises `SharedStoreUnavailable`."""
+        for batch in _batches(list(asked)):
+            async with self._turn:
+                await self._exchange(batch)
+
+
+def _batches(asked: list[T]) -> Iterator[list[T]]:
+    return (asked[start : start + _MAX_BATCH] for start in range(0, len(asked), _MAX_BATCH))
 
 
 WINDOW_SECONDS = 60.0
