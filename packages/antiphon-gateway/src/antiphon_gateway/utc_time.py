@@ -6,6 +6,7 @@ import time
 from datetime import UTC, date, datetime, timedelta
 
 DAY_SECONDS = 86_400
+DAY_MICROSECONDS = DAY_SECONDS * 1_000_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 

@@ -36,8 +36,6 @@ Metering: TypeAlias = Literal["reported", "estimated", "unknown", "free"]
 """Where the tokens of a row come from. `unknown`: the provider reported none and there is nothing to estimate them from.
 `free`: nothing was generated, as by a request that failed."""
 
-DAY_MICROSECONDS = 86_400_000_000
-
 
 class UsageRow(Struct, kw_only=True, gc=False, array_like=True):
     """One request to a provider. `at` is when it ended, in microseconds since 1970. New fields are added at the end: rows

@@ -26,7 +26,7 @@ from antiphon.prices.table import PriceTable
 from antiphon_gateway.ledger.journal import RowJournal, UsageRow, has_segments, recover
 from antiphon_gateway.ledger.repricing import price_old_rows
 from antiphon_gateway.ledger.writer import LedgerWriter
-from antiphon_gateway.utc_time import DAY_SECONDS
+from antiphon_gateway.utc_time import DAY_MICROSECONDS, now_microseconds
 
 T = TypeVar("T")
 logger = logging.getLogger("antiphon.gateway")
@@ -306,7 +306,7 @@ class UsageLedger:
         if self._retention_days is None or self._writer is None or time.monotonic() < self._next_purge:
             return
         try:
-            before = (time.time_ns() // 1_000) - self._retention_days * DAY_SECONDS * 1_000_000
+            before = now_microseconds() - self._retention_days * DAY_MICROSECONDS
             if not self._writer.delete_before(before):
                 self._next_purge = time.monotonic() + _PURGE_SECONDS
         except Exception:

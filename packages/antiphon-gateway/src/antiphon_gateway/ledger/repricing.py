@@ -21,9 +21,8 @@ from antiphon.errors import StoreError
 from antiphon.history.sql.database import Database
 from antiphon.prices.rate_card import TokenCounts
 from antiphon.prices.table import PriceTable
-from antiphon_gateway.ledger.journal import DAY_MICROSECONDS
 from antiphon_gateway.ledger.writer import ALL_KEYS, TOKEN_COLUMNS, find_name
-from antiphon_gateway.utc_time import day_of
+from antiphon_gateway.utc_time import DAY_MICROSECONDS, day_of
 
 _ROWS_AT_ONCE = 20_000
 _LOCK = "prices"

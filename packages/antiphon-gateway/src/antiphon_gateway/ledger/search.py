@@ -15,8 +15,7 @@ from msgspec import Struct
 
 from antiphon.errors import AntiphonError
 from antiphon.history.sql.database import Database
-from antiphon_gateway.ledger.journal import DAY_MICROSECONDS
-from antiphon_gateway.utc_time import day_of, time_at
+from antiphon_gateway.utc_time import DAY_MICROSECONDS, day_of, time_at
 
 PAGE_ROWS = 50
 SCANNED_ROWS = 200_000

@@ -24,11 +24,10 @@ from antiphon.errors import SharedStoreUnavailable, StoreError
 from antiphon.history.sql.database import Database
 from antiphon.parts import TokenUsage
 from antiphon_gateway.ledger.database import OperatorDatabase
-from antiphon_gateway.ledger.journal import DAY_MICROSECONDS
 from antiphon_gateway.ledger.ledger import UsageLedger
 from antiphon_gateway.ledger.writer import ALL_KEYS, SUMS, TOKEN_COLUMNS
 from antiphon_gateway.share.counts import NOTHING, Amount, Period
-from antiphon_gateway.utc_time import date_of, microseconds_of, start_of
+from antiphon_gateway.utc_time import DAY_MICROSECONDS, date_of, microseconds_of, start_of
 
 Dimension: TypeAlias = Literal["key", "model", "provider", "day"]
 DIMENSIONS: tuple[Dimension, ...] = ("key", "model", "provider", "day")

@@ -7,7 +7,6 @@ twice. Names are stored once and rows refer to them.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from operator import add, attrgetter
@@ -15,7 +14,8 @@ from typing import Any
 
 from antiphon.history.sql.database import Database
 from antiphon.prices.table import PriceTable
-from antiphon_gateway.ledger.journal import DAY_MICROSECONDS, UsageRow
+from antiphon_gateway.ledger.journal import UsageRow
+from antiphon_gateway.utc_time import DAY_MICROSECONDS, now_microseconds
 
 TOKEN_COLUMNS = (
     "prompt_tokens",
@@ -37,7 +37,7 @@ _EVERY_CALL = {"prompt_above": 0, "prompt_to": 1 << 62, "half_hour": -1}
 """What an older version divided buckets by: size of the prompt and half hour of the day."""
 _MAX_CACHED_IDS = 20_000
 _DELETED_AT_ONCE = 5_000
-_WRITER_SECONDS = 90 * 86_400
+_WRITER_DAYS = 90
 
 _plain_of = attrgetter(*_PLAIN)
 _names_of = attrgetter(*_NAMED)
@@ -87,14 +87,14 @@ class LedgerWriter:
             database.insert_many(db, "usage", _USAGE_COLUMNS, stored)
             database.execute_many(db, _ADD_TO_DAY, _sums_per_day(rows, stored))
             last = first + written + len(rows) - 1
-            database.execute(db, _SET_LAST_ROW, name=writer, last=last, at=time.time_ns() // 1000)
+            database.execute(db, _SET_LAST_ROW, name=writer, last=last, at=now_microseconds())
         return len(rows)
 
     def delete_before(self, at: int) -> int:
         """Delete some of the rows that ended before a time, and return how many. Sums stay. Also writers not seen for long."""
         database = self.database
         with database.transaction() as db:
-            database.execute(db, _DELETE_WRITERS, before=time.time_ns() // 1000 - _WRITER_SECONDS * 1_000_000)
+            database.execute(db, _DELETE_WRITERS, before=now_microseconds() - _WRITER_DAYS * DAY_MICROSECONDS)
             (before,) = database.execute(db, "SELECT count(*) FROM usage WHERE at < :before", before=at)[0]
             if before:
                 database.execute(db, _DELETE_ROWS, before=at, most=_DELETED_AT_ONCE)

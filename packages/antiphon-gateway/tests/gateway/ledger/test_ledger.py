@@ -20,11 +20,12 @@ from antiphon.prices import PriceTable
 from antiphon_gateway.config.file import ConfigError, load_config
 from antiphon_gateway.config.settings import Config, GatewaySettings, LedgerSettings
 from antiphon_gateway.ledger.database import OperatorDatabase, ledger_address, open_operator_database
-from antiphon_gateway.ledger.journal import DAY_MICROSECONDS, RowJournal, UsageRow, recover
+from antiphon_gateway.ledger.journal import RowJournal, UsageRow, recover
 from antiphon_gateway.ledger.ledger import UsageLedger
 from antiphon_gateway.ledger.spend import LedgerTotals, spend
 from antiphon_gateway.ledger.writer import LedgerWriter
 from antiphon_gateway.share.counts import NOTHING, Period
+from antiphon_gateway.utc_time import DAY_MICROSECONDS
 
 NOW = time.time_ns() // 1000
 

@@ -12,9 +12,10 @@ import pytest
 from antiphon.history.sql.database import Database
 from antiphon.prices.table import PriceTable
 from antiphon_gateway.ledger.database import open_operator_database
-from antiphon_gateway.ledger.journal import DAY_MICROSECONDS, UsageRow
+from antiphon_gateway.ledger.journal import UsageRow
 from antiphon_gateway.ledger.search import RequestFilter, search_attempts
 from antiphon_gateway.ledger.writer import LedgerWriter
+from antiphon_gateway.utc_time import DAY_MICROSECONDS
 
 FIRST_DAY = date(2026, 11, 1)
 FIRST = int(datetime(2026, 11, 1, tzinfo=UTC).timestamp()) * 1_000_000
