@@ -30,7 +30,7 @@ def server() -> Iterator[ValkeyServer]:
 
 @asynccontextmanager
 async def exchange(server: ValkeyServer, ledger: CounterStore | None = None) -> AsyncIterator[RedisState]:
-    store = RedisState(parse_store_url(server.address), ledger=ledger)
+    store = RedisState(parse_store_url(server.address), ledger=ledger, timeout=10.0)
     await store.connect()
     store.mark_available()
     try:
