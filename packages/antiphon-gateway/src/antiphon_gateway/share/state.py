@@ -100,7 +100,6 @@ class SharedState:
         self._sources = sources
         self._server = server
         self._workers = workers
-        self._is_logged = False
         self._has_tried = asyncio.Event()
 
     @property
@@ -147,7 +146,7 @@ class SharedState:
                 await server.aclose()
 
     async def _run_with(self, server: RedisState) -> None:
-        pause = _MIN_BACKOFF
+        pause, is_logged = _MIN_BACKOFF, False
         while True:
             began = time.monotonic()
             try:
@@ -155,15 +154,17 @@ class SharedState:
                 await sync_health(server, self._sources)
                 await self.buckets.exchange()
                 server.mark_available()
-                if self._is_logged:
+                if is_logged:
                     logger.info("shared store %s is reachable again; local changes merged", server.address)
-                self._is_logged = False
+                is_logged = False
                 self._has_tried.set()
                 while True:
                     await asyncio.sleep(SYNC_SECONDS)
                     await self._share(server)
             except SharedStoreUnavailable as error:
-                self._log_unavailable(error)
+                if not is_logged:
+                    logger.warning("%s; rate limits and key health are local until it is reachable", error)
+                is_logged = True
             except Exception:  # an error of ours must not end the loop or the server
                 logger.exception("internal error while syncing with the shared store %s", server.address)
             self._has_tried.set()
@@ -177,11 +178,6 @@ class SharedState:
         await sync_health(server, self._sources)
         await self.buckets.exchange()
         await self.counters.exchange()
-
-    def _log_unavailable(self, error: SharedStoreUnavailable) -> None:
-        if not self._is_logged:
-            logger.warning("%s; rate limits and key health are local until it is reachable", error)
-        self._is_logged = True
 
 
 def open_shared_store(
