@@ -16,11 +16,10 @@ from antiphon.http.client.request import Timeouts, Transport
 from antiphon.http.origin import OriginRules
 from antiphon.prices.table import PriceTable
 from antiphon.providers.engine.provider import Provider
-from antiphon.providers.keys.health import CredentialStatus
+from antiphon.providers.keys.health import CredentialStatus, Health
 from antiphon.providers.keys.ring import KeyRing
 from antiphon.providers.keys.secret import is_token_source
-from antiphon.providers.keys.sharing import HealthSource
-from antiphon.providers.keys.target_health import CircuitPolicy, TargetHealth
+from antiphon.providers.keys.target_health import CIRCUITS, CircuitPolicy, TargetHealth
 from antiphon.providers.presets import normalize_base_url
 from antiphon.providers.retry import RetryPolicy
 from antiphon.providers.routes import Route, RouteTable
@@ -107,12 +106,13 @@ class LoadedConfig:
         return {name: ring.status() for name, ring in rings.items() if ring is not None}
 
     @property
-    def health_sources(self) -> list[tuple[str, HealthSource]]:
-        """What processes share: the keys and the circuits of each host, with its URL."""
-        providers = self.providers.values()
-        rings = [(upstream.base_url, upstream.keys) for upstream in providers if upstream.keys is not None]
-        circuits = [(url, self.target_health.circuits_of(name)) for name, url in self.base_urls.items()]
-        return [*rings, *circuits]
+    def health_sources(self) -> list[tuple[str, str, Health]]:
+        """What processes share: the keys and the circuits of each host, with its URL and what names them there."""
+        rings = [
+            (upstream.base_url, upstream.keys) for upstream in self.providers.values() if upstream.keys is not None
+        ]
+        keys = [(url, secret, health) for url, ring in rings for secret, health in ring.shared]
+        return keys + [(url, CIRCUITS, self.target_health.circuits_of(name)) for name, url in self.base_urls.items()]
 
     @property
     def secrets(self) -> tuple[str, ...]:

@@ -26,16 +26,17 @@ from hashlib import blake2b
 from typing import Protocol, TypeAlias
 
 from antiphon.errors import SharedStoreUnavailable
+from antiphon.providers.keys.health import Health
 from antiphon.providers.keys.secret import Credential
-from antiphon.providers.keys.sharing import NO_COOLDOWNS, HealthSource, SharedHealth
+from antiphon.providers.keys.sharing import NO_COOLDOWNS, SharedHealth
 from antiphon_gateway.config.references import parse_store_url
 from antiphon_gateway.config.settings import GatewaySettings
 from antiphon_gateway.share.counts import SYNC_SECONDS, Buckets, Counters, CounterStore
 from antiphon_gateway.share.redis_state import RedisState, SharedStatus
 from antiphon_gateway.share.workers import Credentials, WorkerHealth, repeat_forever
 
-Sources: TypeAlias = Callable[[], Iterable[tuple[str, HealthSource]]]
-"""The keys and circuits in use, each with its URL."""
+Sources: TypeAlias = Callable[[], Iterable[tuple[str, str, Health]]]
+"""The keys and circuits in use, each with its URL and what names it there."""
 
 
 class HealthStore(Protocol):
@@ -56,16 +57,14 @@ class HealthStore(Protocol):
 async def sync_health(store: HealthStore, sources: Sources) -> None:
     """Share local changes of keys and circuits, and take over those of others. Raises `SharedStoreUnavailable`."""
     offset = store.offset
-    found = [(source, partial(key_fingerprint, address=url, key=store.key)) for url, source in sources()]
     known: dict[str, SharedHealth] = {}
-    for source, named in found:
-        for name, health in source.export_health(named).items():  # two sources may have the same key
-            known[name] = known.get(name, NO_COOLDOWNS).merge(health)
-    shared = {name: health.shift_clock(offset) for name, health in known.items()}
-    merged = await store.merge(shared)
-    remote = {name: health.shift_clock(-offset) for name, health in merged.items()}
-    for source, named in found:
-        source.merge_health(named, remote)
+    for url, secret, health in sources():  # two providers may have the same key
+        name = key_fingerprint(secret, address=url, key=store.key)
+        known[name] = known.get(name, NO_COOLDOWNS).merge(health.export())
+    merged = await store.merge({name: health.shift_clock(offset) for name, health in known.items()})
+    for url, secret, health in sources():  # a key may have been replaced meanwhile
+        if remote := merged.get(key_fingerprint(secret, address=url, key=store.key)):
+            health.merge(remote.shift_clock(-offset))
 
 
 def key_fingerprint(secret: str, *, address: str, key: bytes) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
@@ -111,9 +111,19 @@ def pools_of(count: int = 2) -> tuple[list[KeyRing], Clock]:
     return [KeyRing([Credential(secret=SECRET, name="k")], clock=clock) for _ in range(count)], clock
 
 
+def exported(ring: KeyRing) -> dict[str, SharedHealth]:
+    return {named(secret): health.export() for secret, health in ring.shared}
+
+
+def learn(ring: KeyRing, message: Mapping[str, SharedHealth]) -> None:
+    for secret, health in ring.shared:
+        if found := message.get(named(secret)):
+            health.merge(found)
+
+
 def tell(source: KeyRing, *targets: KeyRing) -> None:
     for target in targets:
-        target.merge_health(named, source.export_health(named))
+        learn(target, exported(source))
 
 
 def test_cooldowns_and_their_ends_are_shared() -> None:
@@ -186,10 +196,10 @@ def test_operator_changes_are_shared_and_disabling_wins() -> None:
     (one, two), _ = pools_of()
     one.acquire("m").failed(error("billing", 6000))
     tell(one, two)
-    before = one.export_health(named)
+    before = exported(one)
     two.enable("k")
     tell(two, one)
-    two.merge_health(named, before)  # what comes late is of another time
+    learn(two, before)  # what comes late is of another time
     assert [pool.status()[0].state for pool in (one, two)] == ["healthy"] * 2
     one.acquire("m").failed(error("billing", 30))  # shorter than what was forgiven, and still shared
     tell(one, two)
@@ -213,19 +223,19 @@ def test_a_replaced_secret_is_another_key() -> None:
     assert two.acquire("m").secret == OTHER
     tell(one, two)
     assert two.status()[0].state == "healthy"
-    assert one.export_health(named).keys() != two.export_health(named).keys()
+    assert exported(one).keys() != exported(two).keys()
 
 
 def test_expired_cooldowns_and_invalid_names_are_not_shared() -> None:
     (one, _), clock = pools_of()
     for model in ("m", "x" * 300, "line\nbreak", "half \ud800"):
         one.acquire(model).failed(error("rate_limit", 5))
-    assert set(one.export_health(named)[named(SECRET)].until) == {"model m"}
+    assert set(exported(one)[named(SECRET)].until) == {"model m"}
     clock.now += 5
     one.acquire("m").succeeded()
-    assert set(one.export_health(named)[named(SECRET)].cleared) == {"model m"}
+    assert set(exported(one)[named(SECRET)].cleared) == {"model m"}
     clock.now += RETENTION_SECONDS
-    assert one.export_health(named) == {named(SECRET): NO_COOLDOWNS}
+    assert exported(one) == {named(SECRET): NO_COOLDOWNS}
 
 
 def test_a_key_that_another_process_rejected_is_not_probed_at_once() -> None:
@@ -261,9 +271,9 @@ def test_all_processes_converge_after_any_events(
         if event == "wait":
             clock.now += number
         elif event == "tell":  # received late, twice or never
-            sent.append(pool.export_health(named))
+            sent.append(exported(pool))
             for message in chance.sample(sent, k=min(2, len(sent))):
-                pools[number % 3].merge_health(named, message)
+                learn(pools[number % 3], message)
         elif event in ("disable", "enable"):
             getattr(pool, event)("k")
         elif event == "reload":
@@ -271,7 +281,7 @@ def test_all_processes_converge_after_any_events(
         else:
             outcome(pool, model, event, number)
     _share_all(pools, chance)
-    messages_sent = [pool.export_health(named)[named(SECRET)] for pool in pools]
+    messages_sent = [exported(pool)[named(SECRET)] for pool in pools]
     assert (
         messages_sent[0].merge(messages_sent[1]).merge(messages_sent[2]).active
         == messages_sent[0].active
@@ -329,7 +339,7 @@ class Process(NamedTuple):
     pool: KeyRing
 
     async def sync(self) -> None:
-        await sync_health(self.store, lambda: [(ADDRESS, self.pool)])
+        await sync_health(self.store, lambda: [(ADDRESS, secret, health) for secret, health in self.pool.shared])
 
 
 @asynccontextmanager

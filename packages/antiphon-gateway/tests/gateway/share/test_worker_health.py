@@ -6,10 +6,10 @@ import asyncio
 import os
 from pathlib import Path
 
+from antiphon.providers.keys.health import Health
 from antiphon.providers.keys.ring import KeyRing
 from antiphon.providers.keys.secret import Credential
-from antiphon.providers.keys.sharing import HealthSource
-from antiphon.providers.keys.target_health import CircuitPolicy, TargetHealth
+from antiphon.providers.keys.target_health import CIRCUITS, CircuitPolicy, TargetHealth
 from antiphon.providers.routes import Target
 from antiphon.wire.output import ProviderError
 from antiphon_gateway.share.state import sync_health
@@ -31,12 +31,14 @@ class Worker:
         keys = [Credential(secret=f"env:{key}") for key in SECRETS]
         self.pool = KeyRing(keys, environ=SECRETS, clock=lambda: self.now)
         self.circuits = TargetHealth(CircuitPolicy(failures=1, seconds=60.0), clock=lambda: self.now)
-        sources: list[tuple[str, HealthSource]] = [(URL, self.pool), (URL, self.circuits.circuits_of("host"))]
         self.health = WorkerHealth(WorkerFiles(folder, name), lambda: {"host": self.pool.status()})
-        self._sources = sources
+
+    def sources(self) -> list[tuple[str, str, Health]]:
+        keys = [(URL, secret, health) for secret, health in self.pool.shared]
+        return [*keys, (URL, CIRCUITS, self.circuits.circuits_of("host"))]
 
     def sync(self) -> None:
-        asyncio.run(sync_health(self.health, lambda: self._sources))
+        asyncio.run(sync_health(self.health, self.sources))
 
     def states(self) -> dict[str, str]:
         return {status.name: status.state for status in self.pool.status()}

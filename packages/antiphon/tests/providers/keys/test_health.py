@@ -62,8 +62,10 @@ class Story:
             self.other, self.pool = self.pool, here
         elif what == "share":  # each receives the other's state, as through the shared store
             for source, target in ((self.other, self.pool), (self.pool, self.other)) * 2:
-                exported = {name: rounded(export) for name, export in source.export_health(str).items()}
-                target.merge_health(str, exported)
+                exported = {secret: rounded(health.export()) for secret, health in source.shared}
+                for secret, health in target.shared:
+                    if secret in exported:
+                        health.merge(exported[secret])
         else:
             raise AssertionError(event)
 

@@ -107,7 +107,7 @@ def test_zero_failures_turn_it_off() -> None:
 
 def exchange(source: TargetHealth, *others: TargetHealth) -> None:
     for other in others:
-        other.circuits_of("one").merge_health(str, source.circuits_of("one").export_health(str))
+        other.circuits_of("one").merge(source.circuits_of("one").export())
 
 
 def test_processes_share_open_and_closed_circuits() -> None:

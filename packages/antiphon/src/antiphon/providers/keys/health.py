@@ -10,11 +10,12 @@ a call that began after it and failed again doubles it. Of calls that fail toget
 deadline of a rejection without changing it, so that another process cannot bring it back; so does a ring that has no other key,
 `retry_rejected` seconds after the rejection: a person who replaced the key at the provider can try again.
 
-Calls have growing numbers. Nothing here locks: the ring does. `sharing` merges processes.
+Calls have growing numbers. The ring locks; what other processes know is exported and merged under the same lock (`sharing`).
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 from math import inf
 from typing import Literal, TypeAlias
@@ -103,11 +104,12 @@ class CredentialStatus(Struct, frozen=True, kw_only=True):
 
 
 class Calls:
-    """The time, and growing numbers of calls."""
+    """The time, growing numbers of calls, and the lock of what they change."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.clock = clock
         self.last = 0
+        self.lock = threading.Lock()
 
 
 class Cooldown(Struct):
@@ -174,17 +176,22 @@ class Health:
 
     def export(self) -> SharedHealth:
         """What other processes should know."""
-        since = self.calls.clock() - RETENTION_SECONDS
-        self._cleared = {scope: at for scope, at in self._cleared.items() if at > since}
-        until = {
-            scope: held.until for scope, held in self.cooldowns.items() if held.until > since and is_sharable(scope)
-        }
-        return SharedHealth(
-            generation=self._generation, is_disabled=self.is_disabled, until=until, cleared=self._cleared.copy()
-        )
+        with self.calls.lock:
+            since, known = self.calls.clock() - RETENTION_SECONDS, self.cooldowns.items()
+            self._cleared = {scope: at for scope, at in self._cleared.items() if at > since}
+            return SharedHealth(
+                generation=self._generation,
+                is_disabled=self.is_disabled,
+                until={scope: held.until for scope, held in known if held.until > since and is_sharable(scope)},
+                cleared=self._cleared.copy(),
+            )
 
     def merge(self, remote: SharedHealth) -> None:
-        """Add what other processes know."""
+        """Add what other processes know. Times are on our clock."""
+        with self.calls.lock:
+            self._merge(remote)
+
+    def _merge(self, remote: SharedHealth) -> None:
         if remote.generation < self._generation:
             return
         if remote.generation > self._generation:

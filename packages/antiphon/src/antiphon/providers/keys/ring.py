@@ -10,7 +10,6 @@ Secrets leave only in a `KeyLease`. Every method may be called from any thread.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
@@ -19,9 +18,8 @@ from math import inf
 from msgspec import Struct
 
 from antiphon.errors import CredentialError, NoUsableCredential
-from antiphon.providers.keys.health import Calls, CooldownPolicy, CredentialStatus, KeyHealth
+from antiphon.providers.keys.health import Calls, CooldownPolicy, CredentialStatus, Health, KeyHealth
 from antiphon.providers.keys.secret import Credential, mask, scrub, unique_name
-from antiphon.providers.keys.sharing import NO_COOLDOWNS, SharedHealth
 from antiphon.wire.output import ErrorKind, ProviderError
 
 _REREAD_SECONDS = 1.0
@@ -86,7 +84,7 @@ class KeyRing:
         previous: KeyRing | None = None,
     ) -> None:
         self._calls: Calls = Calls(clock) if previous is None else previous._calls
-        self.lock: threading.Lock = threading.Lock() if previous is None else previous.lock
+        self.lock = self._calls.lock
         self._environ = environ
         self._keys: list[KeyHealth] = []
         self._reread_at = -inf
@@ -167,21 +165,10 @@ class KeyRing:
         with self.lock:
             return [key.status() for key in self._keys]
 
-    def export_health(self, named: Callable[[str], str]) -> dict[str, SharedHealth]:
-        """What other processes should know about each key, by the name that `named` derives from its secret."""
-        with self.lock:
-            exported: dict[str, SharedHealth] = {}
-            for key in self._keys:
-                name = named(key.secret)
-                exported[name] = exported.get(name, NO_COOLDOWNS).merge(key.export())
-            return exported
-
-    def merge_health(self, named: Callable[[str], str], remote: Mapping[str, SharedHealth]) -> None:
-        """Add what other processes know about the keys. Times are on the ring's clock."""
-        with self.lock:
-            for key in self._keys:
-                if health := remote.get(named(key.secret)):
-                    key.merge(health)
+    @property
+    def shared(self) -> list[tuple[str, Health]]:
+        """What other processes should know of: the health of each key, with the secret that names it."""
+        return [(key.secret, key) for key in self._keys]
 
     def _usable(self, model: str) -> list[KeyHealth]:
         return [key for key in self._keys if key.is_free(model)]

@@ -11,9 +11,8 @@ clock the processes agree on, to the millisecond. What ended over `RETENTION_SEC
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Protocol
 
 from msgspec import Struct
 
@@ -22,13 +21,6 @@ REFUSED, EXHAUSTED = "refused", "exhausted"
 _COOLING, _REJECTED = "model ", "refused "
 _MAX_SCOPE_LENGTH = 200
 _NOTHING: Mapping[str, float] = MappingProxyType({})
-
-
-class HealthSource(Protocol):
-    """Something whose health processes share: the keys of a host, or its circuits. `named` gives each a name in the store."""
-
-    def export_health(self, named: Callable[[str], str]) -> dict[str, SharedHealth]: ...
-    def merge_health(self, named: Callable[[str], str], remote: Mapping[str, SharedHealth]) -> None: ...
 
 
 class SharedHealth(Struct, frozen=True, kw_only=True):

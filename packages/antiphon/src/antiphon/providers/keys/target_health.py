@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from math import inf
 from typing import Literal, TypeAlias
 
@@ -28,7 +28,8 @@ CircuitState: TypeAlias = Literal["open", "half_open"]
 
 _OUTAGES = frozenset({"server", "overloaded", "timeout", "stream_cut"})
 """Kinds of errors that count: the host does not answer, whatever the key and the request."""
-_SHARED_NAME = "circuits"
+CIRCUITS = "circuits"
+"""What names the circuits of a host in other processes, as its secret names a key."""
 MAX_TARGETS = 1024
 """Clients choose model names where a route is a glob: above this many the oldest count or time is dropped."""
 _PROBE_SECONDS = 600.0
@@ -193,14 +194,8 @@ class HostCircuits(Health):
         super().__init__(calls)
         self._on_merge = on_merge
 
-    def export_health(self, named: Callable[[str], str]) -> dict[str, SharedHealth]:
-        """What other processes should know, under one name for the host."""
-        return {named(_SHARED_NAME): self.export()}
-
-    def merge_health(self, named: Callable[[str], str], remote: Mapping[str, SharedHealth]) -> None:
-        """Add what other processes know. Times are on our clock."""
-        if found := remote.get(named(_SHARED_NAME)):
-            self.merge(found)
-            since = self.calls.clock() - RETENTION_SECONDS
-            self.cooldowns = {scope: circuit for scope, circuit in self.cooldowns.items() if circuit.until > since}
-            self._on_merge()
+    def _merge(self, remote: SharedHealth) -> None:
+        super()._merge(remote)
+        since = self.calls.clock() - RETENTION_SECONDS
+        self.cooldowns = {scope: circuit for scope, circuit in self.cooldowns.items() if circuit.until > since}
+        self._on_merge()
