@@ -253,6 +253,25 @@ def test_a_call_that_is_left_while_it_waits_for_a_key_probes_nothing() -> None:
     assert health.begin(FIRST)
 
 
+def test_a_call_waits_a_moment_for_the_probe_of_its_only_key() -> None:
+    """It was told to wait until a probe counts as lost, which is ten minutes, and failed at once."""
+    now = [0.0]
+    ring = KeyRing(["sk-first-key-000000aaaa"], clock=lambda: now[0])
+    ring.acquire("m").failed(ProviderError("slow down", "rate_limit", retry_after=1.0))
+    now[0] = 2.0
+    probe = ring.acquire("m")
+    assert probe.is_probe
+    target = ScriptedTarget("first", answer(), pool=ring, retries=1)
+
+    async def wait(seconds: float) -> None:
+        target.slept.append(seconds)
+        probe.succeeded()
+
+    target.provider.sleep = wait
+    asyncio.run(call(target)[0].reply())
+    assert target.slept == [pytest.approx(1.5)]
+
+
 def test_a_key_is_given_back_if_its_attempt_cannot_begin() -> None:
     """As if the ledger broke when the attempt was to be noted."""
     now = [0.0]

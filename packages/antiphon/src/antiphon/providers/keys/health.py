@@ -39,6 +39,8 @@ from antiphon.wire.output import ErrorKind, ProviderError
 KeyState: TypeAlias = Literal["healthy", "cooling", "exhausted", "half_open", "invalid", "disabled"]
 _BY_SEVERITY: tuple[KeyState, ...] = ("healthy", "half_open", "cooling", "exhausted", "invalid", "disabled")
 
+_NEXT_LOOK_SECONDS = 1.0
+"""After so many seconds a call may ask again whether a probe has ended."""
 _CLOCK_STEP = 0.001
 """Deadlines that come back from another process are rounded to this many seconds."""
 MAX_COOLDOWNS = 256
@@ -132,9 +134,13 @@ class Cooldown(Struct):
         """When it ends; 0 if its deadline was waived."""
         return self.until if self.until > self.waived else 0.0
 
-    def available_at(self) -> float:
+    def probed_until(self, now: float) -> float:
+        """While another call probes it: when to look again; nobody knows how long that takes. Else 0."""
+        return min(self.lost_at, now + _NEXT_LOOK_SECONDS) if self.probe else 0.0
+
+    def available_at(self, now: float) -> float:
         """When a call may probe it."""
-        return max(self.deadline, self.lost_at) if self.probe else self.deadline
+        return max(self.deadline, self.probed_until(now))
 
     def end_probe(self, number: int) -> bool:
         """The call of that number has ended; whether it was the probe. The next one may probe."""
@@ -218,7 +224,7 @@ class Health:
         known = self.cooldowns
         if scope not in known and len(known) >= MAX_COOLDOWNS:
             now = self.calls.clock()
-            known = self.cooldowns = {name: held for name, held in known.items() if held.available_at() > now}
+            known = self.cooldowns = {name: held for name, held in known.items() if held.available_at(now) > now}
             if len(known) >= MAX_COOLDOWNS:
                 del known[
                     min((name for name in known if model_of(name) is not None), key=lambda name: known[name].until)
@@ -263,7 +269,8 @@ class KeyHealth(Health):
         """When it can be used for the model; None if waiting does not help."""
         if self.is_disabled:
             return None
-        return max((cooldown.available_at() for cooldown in self._held_for(model).values()), default=0.0)
+        now = self.calls.clock()
+        return max((cooldown.available_at(now) for cooldown in self._held_for(model).values()), default=0.0)
 
     def is_free(self, model: str) -> bool:
         """Whether it can be used for the model now."""
@@ -312,11 +319,11 @@ class KeyHealth(Health):
 
     def retry_rejection_at(self, model: str) -> float | None:
         """When it may be probed for the model although it is rejected; None if that is not what keeps it from being used."""
-        held = self._held_for(model)
+        now, held = self.calls.clock(), self._held_for(model)
         if self.is_disabled or not any(map(is_rejection, held)):
             return None
         times = [
-            cooldown.lost_at * bool(cooldown.probe) if is_rejection(scope) else cooldown.available_at()
+            cooldown.probed_until(now) if is_rejection(scope) else cooldown.available_at(now)
             for scope, cooldown in held.items()
         ]
         return max(self._rejected_at + self._policy.retry_rejected, *times)

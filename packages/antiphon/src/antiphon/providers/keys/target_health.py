@@ -83,8 +83,8 @@ class TargetHealth:
 
     def is_open(self, target: Target) -> bool:
         """Whether the target should not be asked now: its circuit is open, or another call is probing it."""
-        circuit = self._circuit(target)
-        return circuit is not None and circuit.available_at() > self._calls.clock()
+        circuit, now = self._circuit(target), self._calls.clock()
+        return circuit is not None and circuit.available_at(now) > now
 
     def should_skip(self, target: Target, others: Sequence[Target]) -> bool:
         """Whether one of the other targets should be asked instead."""
@@ -92,11 +92,11 @@ class TargetHealth:
 
     def begin(self, target: Target) -> int:
         """A call asks the target. The number of the probe if it is one; 0 otherwise."""
-        circuit = self._circuit(target)
-        if circuit is None or circuit.available_at() > self._calls.clock():
+        circuit, now = self._circuit(target), self._calls.clock()
+        if circuit is None or circuit.available_at(now) > now:
             return 0
         self._calls.last += 1
-        circuit.probe, circuit.lost_at = self._calls.last, self._calls.clock() + _PROBE_SECONDS
+        circuit.probe, circuit.lost_at = self._calls.last, now + _PROBE_SECONDS
         return circuit.probe
 
     def on_answer(self, target: Target, seconds: float | None = None) -> None:
