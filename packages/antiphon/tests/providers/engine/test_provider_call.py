@@ -254,7 +254,7 @@ def test_a_call_that_is_left_while_it_waits_for_a_key_probes_nothing() -> None:
 
 
 def test_a_call_waits_a_moment_for_the_probe_of_its_only_key() -> None:
-    """It was told to wait until a probe counts as lost, which is ten minutes, and failed at once."""
+    """It failed at once: the wait was that until a probe counts as lost, ten minutes."""
     now = [0.0]
     ring = KeyRing(["sk-first-key-000000aaaa"], clock=lambda: now[0])
     ring.acquire("m").failed(ProviderError("slow down", "rate_limit", retry_after=1.0))

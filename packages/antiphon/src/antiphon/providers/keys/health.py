@@ -135,7 +135,7 @@ class Cooldown(Struct):
         return self.until if self.until > self.waived else 0.0
 
     def probed_until(self, now: float) -> float:
-        """While another call probes it: when to look again; nobody knows how long that takes. Else 0."""
+        """While another call probes it: when to look again, as how long that takes is not known; else 0."""
         return min(self.lost_at, now + _NEXT_LOOK_SECONDS) if self.probe else 0.0
 
     def available_at(self, now: float) -> float:
