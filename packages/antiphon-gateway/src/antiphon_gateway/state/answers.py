@@ -328,7 +328,7 @@ class AnswerStore:
         )
         with self._file.transaction() as db:
             for (owner, answer_id), answer in answers.items():
-                db.execute(f"DELETE FROM answers WHERE {THERE} AND owner = ? AND id = ?", (owner, answer_id))
+                db.execute(f"DELETE FROM answers WHERE {_KNOWN} AND {THERE}", {"owner": owner, "id": answer_id})
                 place = answer.provider, answer.credential, answer.model
                 db.execute(insert, (owner, answer_id, self._file.clock(), *place))
             self._file.make_room(db, None, place=THERE)
