@@ -14,7 +14,7 @@ class LocalServer:
 
     def __init__(self) -> None:
         self.received = b""
-        self._answer = (500, "text/plain", b"")
+        self._answer: tuple[int, dict[str, str], bytes] = (500, {}, b"")
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -23,9 +23,10 @@ class LocalServer:
 
             def do_POST(self) -> None:
                 outer.receive(self.path, dict(self.headers), self.rfile.read(int(self.headers["content-length"])))
-                status, kind, body = outer._answer
+                status, headers, body = outer._answer
                 self.send_response(status)
-                self.send_header("content-type", kind)
+                for name, value in headers.items():
+                    self.send_header(name, value)
                 self.send_header("content-length", str(len(body)))
                 self.end_headers()
                 self.wfile.write(body)
@@ -38,8 +39,8 @@ class LocalServer:
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
         self.url = f"http://127.0.0.1:{self._server.server_port}"
 
-    def answer(self, status: int, kind: str, body: bytes) -> None:
-        self._answer = (status, kind, body)
+    def answer(self, status: int, kind: str, body: bytes, **headers: str) -> None:
+        self._answer = (status, {"content-type": kind, **headers}, body)
 
     def receive(self, path: str, headers: Mapping[str, str], body: bytes) -> None:
         """A request arrived; it is answered when this returns."""

@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import argparse
-import urllib.error
-import urllib.request
+import asyncio
+import os
 from collections.abc import Mapping
 from contextlib import suppress
-from http.client import HTTPException
 from typing import Any
 from urllib.parse import quote, urlencode
 
 import msgspec
 
 from antiphon.errors import AntiphonError, CredentialError
+from antiphon.http.body import read_bounded
+from antiphon.http.client.client import HttpClient
+from antiphon.http.client.connection import parse_url
+from antiphon.http.client.request import HttpRequest, Timeouts
+from antiphon.http.origin import is_loopback
 from antiphon.json_text import NOT_JSON
 from antiphon.providers.keys.secret import Credential, is_reference
 from antiphon_gateway.config.file import ADMIN_KEY_VARIABLE
 
 _URL = "http://127.0.0.1:8000"
-_SECONDS = 30
+_TIMEOUTS = Timeouts(read=30.0)
+_MAX_BYTES = 256 << 20
+"""Of an answer: it may be the spend of a year."""
 
 
 def add_gateway_options(parser: argparse.ArgumentParser) -> None:
@@ -46,9 +52,14 @@ class GatewayClient:
     """Asks the gateway that the options name. Raises `AntiphonError` with the gateway's reason."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
-        if not arguments.url.lower().startswith(("http://", "https://")):
-            raise AntiphonError(f"--url {arguments.url}: expected an http or https URL")
+        try:
+            host = parse_url(arguments.url).origin.host
+        except ValueError:
+            raise AntiphonError(f"--url {arguments.url}: expected an http or https URL") from None
         self._url = arguments.url.rstrip("/")
+        is_here = host == "localhost" or is_loopback(host)
+        self._environ = {**os.environ, "no_proxy": host} if is_here else os.environ
+        """That of proxies, of which none leads to this machine, and of certificates."""
         self._headers = {"content-type": "application/json"}
         if not is_reference(arguments.key):
             raise AntiphonError("--key expects env:NAME or file:PATH; keys do not belong on a command line")
@@ -64,17 +75,25 @@ class GatewayClient:
         """The response, which is a JSON object."""
         asked = {name: value for name, value in query.items() if value not in (None, "")}
         url = self._url + quote(path) + (f"?{urlencode(asked)}" if asked else "")
-        data = None if body is None else msgspec.json.encode(body)
+        data = () if body is None else (msgspec.json.encode(body),)
+        request = HttpRequest(url=url, headers=self._headers, body=data, method=method, timeouts=_TIMEOUTS)
         try:
-            request = urllib.request.Request(url, data, self._headers, method=method)
-            with urllib.request.urlopen(request, timeout=_SECONDS) as response:
-                answer = _Answer(msgspec.json.decode(response.read(), type=dict[str, Any]))
-        except urllib.error.HTTPError as error:
-            with suppress(OSError, HTTPException, *NOT_JSON, KeyError, TypeError):
-                raise AntiphonError(f"{self._url}: {msgspec.json.decode(error.read())['error']['message']}") from None
-            raise AntiphonError(f"{self._url} answered with status {error.code}") from None
-        except (OSError, HTTPException, ValueError, RecursionError) as error:
-            reason = str(getattr(error, "reason", error)).strip()
-            raise AntiphonError(f"no answer from the gateway at {self._url}: {reason}") from None
+            status, received = asyncio.run(self._send(request))
+            answer = _Answer(msgspec.json.decode(received, type=dict[str, Any]) if status < 300 else {})
+        except (AntiphonError, *NOT_JSON) as error:
+            raise AntiphonError(f"no answer from the gateway at {self._url}: {error}") from None
+        if status >= 300:
+            with suppress(*NOT_JSON, KeyError, TypeError):
+                raise AntiphonError(f"{self._url}: {msgspec.json.decode(received)['error']['message']}")
+            raise AntiphonError(f"{self._url} answered with status {status}")
         answer.url = self._url
         return answer
+
+    async def _send(self, request: HttpRequest) -> tuple[int, bytes]:
+        """The status and the body of the response."""
+        client = HttpClient(self._environ)
+        try:
+            response = await client.send(request)
+            return response.status, await read_bounded(response, _MAX_BYTES)
+        finally:
+            await client.aclose()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -128,9 +129,9 @@ def test_mistakes_are_explained(admin: Callable[..., str], arguments: tuple[str,
     [
         ("http://127.0.0.1:9", "no answer from the gateway at http://127.0.0.1:9"),
         ("somewhere", "--url somewhere: expected an http or https URL"),
-        ("http://host:port", "no answer from the gateway at http://host:port: nonnumeric port"),
-        ("http://[::1", "no answer from the gateway at http://[::1: Invalid IPv6 URL"),
-        ("http://.", "no answer from the gateway at http://."),
+        ("http://host:port", "--url http://host:port: expected an http or https URL"),
+        ("http://[::1", "--url http://[::1: expected an http or https URL"),
+        ("http://.", "http://."),
     ],
 )
 def test_a_gateway_that_is_not_there(capsys: pytest.CaptureFixture[str], url: str, reason: str) -> None:
@@ -152,6 +153,21 @@ def test_a_server_of_another_kind(capsys: pytest.CaptureFixture[str], body: byte
         server.answer(200, "application/json", body)
         assert main(["key", "disable", "openai", "env:KEY", "--url", server.url]) == 1
     assert reason in capsys.readouterr().err
+
+
+def test_the_key_of_the_operator_goes_to_no_other_host(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANTIPHON_ADMIN_KEY", OPERATOR)
+    with LocalServer() as server, socket.create_server(("127.0.0.1", 0)) as other:
+        other.settimeout(0.0)
+        place = f"http://127.0.0.1:{other.getsockname()[1]}"
+        monkeypatch.setenv("http_proxy", place)  # which no request to this machine needs
+        server.answer(302, "text/plain", b"", location=f"{place}/")
+        assert main(["key", "disable", "openai", "env:KEY", "--url", server.url]) == 1
+        with pytest.raises(BlockingIOError):
+            other.accept()
+    assert f"{server.url} answered with status 302" in capsys.readouterr().err
 
 
 def test_provider_keys_are_listed_with_the_same_client(gateway: Rig, capsys: pytest.CaptureFixture[str]) -> None:
