@@ -287,7 +287,7 @@ def test_a_thinking_upstream_keeps_the_line_alive(gateway: Rig, source: str) -> 
     upstream = gateway.upstreams["anthropic"]
     upstream.answer = lambda _: text_answer("One. " * 20)
     upstream.faults.append(
-        lambda reply: structs.replace(reply, piece=len(reply.body) // 2 + 1, pause=0.35)  # one silence in the middle
+        lambda reply: structs.replace(reply, piece=len(reply.body) // 2 + 1, pause=0.7)  # one silence in the middle
     )
     with gateway.client() as client:
         got = client.ask(source, "to-anthropic", QUESTION, streams=True)

@@ -377,7 +377,7 @@ def test_key_health_is_shared_without_secrets(server: ValkeyServer) -> None:
             for standings in (first, second, first):
                 await standings.sync()
             assert states(one) == states(two) == ["cooling", "invalid"]
-            assert one.status()[0].models["m"].seconds == pytest.approx(two.status()[0].models["m"].seconds, abs=0.01)
+            assert one.status()[0].models["m"].seconds == pytest.approx(two.status()[0].models["m"].seconds, abs=1)
             two.enable("two")
             one.disable("one")
             for standings in (second, first, second, third):
