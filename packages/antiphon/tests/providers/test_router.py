@@ -280,6 +280,22 @@ def test_leaving_closes_the_provider_that_answers() -> None:
     assert left(ProviderRouter({"mine": endless.model}), ProviderCallOptions(model="mine/a"), endless)
 
 
+@pytest.mark.parametrize("failing", ["first", "second"])
+def test_every_client_is_closed_also_if_one_cannot_be(failing: str) -> None:
+    class Client(ScriptedModel):
+        is_closed = False
+
+        async def aclose(self) -> None:
+            self.is_closed = True
+            if self is clients[failing]:
+                raise OSError("the disk is full")
+
+    clients = {"first": Client(), "second": Client()}
+    with pytest.raises(OSError, match="disk is full"):
+        asyncio.run(ProviderRouter(clients).aclose())
+    assert all(client.is_closed for client in clients.values())
+
+
 def test_one_conversation_plans_here_and_executes_there() -> None:
     planner, executor = ScriptedModel("A plan."), ScriptedModel("Done.")
     both = ProviderRouter({"p": planner, "e": executor}, roles={"planner": "p/big", "executor": "e/small"})

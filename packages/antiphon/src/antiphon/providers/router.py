@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing
 from types import MappingProxyType
 from typing import Self
 
@@ -170,8 +170,9 @@ class ProviderRouter(ProviderClient):
                 client.credentials.retry_rejected()
 
     async def aclose(self) -> None:
-        for client in self._clients.values():
-            await client.aclose()
+        async with AsyncExitStack() as all_of_them:  # also if closing one fails, or is cancelled
+            for client in self._clients.values():
+                all_of_them.push_async_callback(client.aclose)
 
 
 def build_client(provider: str, environ: Mapping[str, str]) -> ProviderClient:
