@@ -59,7 +59,7 @@ class GatewayClient:
         self._url = arguments.url.rstrip("/")
         is_here = host == "localhost" or is_loopback(host)
         self._environ = {**os.environ, "no_proxy": host} if is_here else os.environ
-        """That of proxies, of which none leads to this machine, and of certificates."""
+        """That of proxies, where none leads to this machine, and of certificates."""
         self._headers = {"content-type": "application/json"}
         if not is_reference(arguments.key):
             raise AntiphonError("--key expects env:NAME or file:PATH; keys do not belong on a command line")
