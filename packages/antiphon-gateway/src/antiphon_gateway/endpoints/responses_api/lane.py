@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -100,7 +101,8 @@ class Lane:
         """That to the last request that had its turn."""
         self.is_cancelled = False
         """Whether the next one is cancelled before it has its turn."""
-        self._socket = socket
+        # Not a method of the lane: its answer would hold it, and both the request, until garbage is collected.
+        self.send = partial(_send, socket, lane_id)
 
     @property
     def current(self) -> LaneAnswer | None:
@@ -122,6 +124,7 @@ class Lane:
             request.hold.release()
         self.hold.release()
 
-    def send(self, event: bytes) -> None:
-        """Send an event, with the id of the lane."""
-        self._socket.send_text(b'{"stream_id":%b,%b' % (msgspec.json.encode(self.id), event[1:]) if self.id else event)
+
+def _send(socket: WebSocket, lane_id: str, event: bytes) -> None:
+    """Send an event, with the id of its lane."""
+    socket.send_text(b'{"stream_id":%b,%b' % (msgspec.json.encode(lane_id), event[1:]) if lane_id else event)
