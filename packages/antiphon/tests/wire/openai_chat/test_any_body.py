@@ -227,7 +227,11 @@ def test_every_dialect_keeps_the_sequence_legal(request: ModelRequest, dialect: 
 
 ALL_MEDIA = WriteOptions(
     capabilities=CapabilityTable(
-        [CapabilityOverride(model="*", audio_types=("audio/*",), document_types=("text/*", "application/*", "image/*"))]
+        [
+            CapabilityOverride(
+                model="*", audio_types=("audio/*",), document_types=("text/*", "application/*", "image/*", "x/*")
+            )
+        ]
     )
 )
 STRATEGIES: list[Layout] = ["merged", "per_part", "iterations"]
