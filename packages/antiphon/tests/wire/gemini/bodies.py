@@ -173,7 +173,7 @@ def normalised(body: dict[str, Any]) -> dict[str, Any]:
         if result["systemInstruction"] == {"parts": []}:
             del result["systemInstruction"]
     if isinstance(result.get("tools"), dict | list):
-        result["tools"] = list(single_tools(listed(result["tools"])))
+        result["tools"] = [with_object_root(tool) for tool in single_tools(listed(result["tools"]))]
     choice = result.get("toolConfig")
     calling = choice.get("functionCallingConfig") if isinstance(choice, dict) else None
     if isinstance(calling, dict) and calling.get("allowedFunctionNames") == []:
@@ -194,12 +194,11 @@ def legal(body: dict[str, Any]) -> dict[str, Any]:
     """A normalised request without what the API refuses and a writer therefore leaves out, and says so."""
     tools, seen = [], set()
     for tool in body.get("tools", ()) if isinstance(body.get("tools"), list) else ():
-        name = tool.get("name") if isinstance(tool, dict) else None
-        is_definition = isinstance(name, str) and isinstance(tool.get("description", ""), str)
-        if not is_definition or name not in seen:
+        if not is_definition(tool):
             tools.append(tool)
-        if is_definition:
-            seen.add(name)
+        elif tool["name"] not in seen:
+            tools.append({name: value for name, value in tool.items() if name != "parametersJsonSchema"})
+            seen.add(tool["name"])
     result = {**body, "tools": tools} if tools else body
     config = result.get("toolConfig")
     has_tools = any(isinstance(tool, dict) and tool not in ({}, {"functionDeclarations": []}) for tool in tools)
@@ -212,6 +211,18 @@ def legal(body: dict[str, Any]) -> dict[str, Any]:
     if isinstance(generation, dict) and "temperature" in generation:
         result = {**result, "generationConfig": {**generation, "temperature": 0}}
     return result
+
+
+def is_definition(tool: Any) -> bool:
+    return isinstance(tool, dict) and isinstance(tool.get("name"), str) and isinstance(tool.get("description", ""), str)
+
+
+def with_object_root(tool: Any) -> Any:
+    """A declaration whose JSON Schema says that it is an object, as the arguments of a call are, if it says no type."""
+    schema = tool.get("parametersJsonSchema") if is_definition(tool) else None
+    if not isinstance(schema, dict) or "parameters" in tool or schema.get("type") is not None:
+        return tool
+    return {**tool, "parametersJsonSchema": {**schema, "type": "object"}}
 
 
 def merged(contents: list[Any]) -> Iterator[Any]:

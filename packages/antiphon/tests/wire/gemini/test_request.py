@@ -69,6 +69,8 @@ def test_recorded_requests_break_no_rule_when_written() -> None:
 
 @given(request_bodies)
 @example({"contents": [], "generationConfig": {"stopSequences": "END"}})
+@example({"contents": [], "tools": [{"functionDeclarations": [{"name": "look", "parametersJsonSchema": {}}]}]})
+@example({"contents": [], "tools": [{"functionDeclarations": [{"name": "f", "parametersJsonSchema": {"type": 1}}]}]})
 def test_any_body_is_read_and_comes_back(body: dict[str, Any]) -> None:
     again, losses = write(read_request(body))
     expected = normalised(body)
